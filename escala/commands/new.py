@@ -16,8 +16,9 @@ from escala.core.arguments import Parser
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import write_text
+from escala.data.genomes.acquire.files import is_fasta
 from escala.draft import program as draft_program
-from escala.draft.data import DEFAULTS, SIMULATED, draft, recognise
+from escala.draft.data import DEFAULTS, SIMULATED, Dataset, draft, examine, recognise
 from escala.draft.file import Draft
 from escala.experiment import Experiment
 
@@ -25,6 +26,7 @@ EXAMPLES = """\
 examples:
   escala new                                            it asks
   escala new --data flowers.csv --epochs 20 --output flowers.yaml
+  escala new --data sequences.fasta.gz --labels metadata.tsv --label host
   escala new --data pictures/ --strategies ddp-gloo --layouts 1x2
   escala new --command 'python train.py --batch {rows}'   for your own program
 
@@ -42,15 +44,21 @@ def add(parser: Parser) -> None:
         return
     for option, metavar, text in (
         ("--data", "PATH",
-         "a folder of FASTA files, one for each class; a CSV file; a folder with a folder of "
-         "pictures for each class; MNIST or CIFAR-10; a .npz file or a folder of .npy files; or "
+         "a folder of FASTA files, one for each class, or one FASTA file with --labels; a CSV or "
+         "TSV file; a folder with a folder of pictures for each class; MNIST or CIFAR-10; a .npz "
+         "file or a folder of .npy files; or "
          f"`{SIMULATED}`"),
+        ("--labels", "TABLE",
+         "a CSV or TSV file with a row for each record of one FASTA file"),
+        ("--label", "COLUMN", "the column of the class; default: found in --labels, or the last"),
         ("--command", "TEXT",
          "in place of --data: your own program, as in 'python train.py --batch {rows}'; its "
          "options are those of escala try: escala new --command TEXT --help"),
         ("--workload", "NAME|FOLDER", "a network, or your own; default: a network for such data"),
     ):  # fmt: skip
         parser.add_argument(option, metavar=metavar, help=text, default=argparse.SUPPRESS)
+    text = "columns of a table to leave out"
+    parser.add_argument("--drop", nargs="+", metavar="COLUMN", help=text)
     for name, metavar in (("strategies", "NAME"), ("layouts", "NODESxPROCS")):
         parser.add_argument(
             f"--{name}", nargs="+", metavar=metavar, help=f"default: {_default(name)}"
@@ -68,7 +76,9 @@ def run(arguments: argparse.Namespace) -> int | None:
         return _write(drafted, output, arguments.force)
     options = {name: value for name, value in vars(arguments).items() if value is not None}
     force = options.pop("force")
-    if "data" not in options:
+    if "data" in options:
+        options["data"] = _recognise(options)
+    else:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             reason = "is missing, and there is no terminal to ask in"
             raise InputError("--data", None, reason, f"name your data, or {SIMULATED}")
@@ -77,8 +87,15 @@ def run(arguments: argparse.Namespace) -> int | None:
         except EOFError:
             print("\nescala: no answer, so nothing is written", file=sys.stderr)
             return 1
-    output = options.pop("output", None) or _default_output(options["data"])
-    return _write(draft(output.stem, **options), output, force)
+    dataset = options.pop("data")
+    output = options.pop("output", None) or _default_output(dataset)
+    return _write(examine(draft(output.stem, dataset, **options)), output, force)
+
+
+def _recognise(options: dict[str, Any]) -> Dataset:
+    """Return the dataset of the options, which are removed."""
+    data, labels, label, drop = (options.pop(k, None) for k in ("data", "labels", "label", "drop"))
+    return recognise(data, labels, label, drop or ())
 
 
 def _suggest_output(output: Path) -> str:
@@ -104,8 +121,8 @@ def _default(name: str) -> str:
     return " ".join(value) if isinstance(value, tuple) else str(value)
 
 
-def _default_output(data: str) -> Path:
-    return Path("experiments", f"{recognise(data).name}.yaml")
+def _default_output(dataset: Dataset) -> Path:
+    return Path("experiments", f"{dataset.name}.yaml")
 
 
 def _ask(options: dict[str, Any], force: bool) -> dict[str, Any]:
@@ -127,18 +144,28 @@ def _ask(options: dict[str, Any], force: bool) -> dict[str, Any]:
             try:
                 answers[name] = convert(answer or default)
                 settings = dict(answers)
+                dataset = settings.pop("data")
                 if output := settings.pop("output", None):
-                    draft(output.stem, **settings).content(output, force, _suggest_output(output))
+                    draft(output.stem, dataset, **settings).content(
+                        output, force, _suggest_output(output)
+                    )
                 else:
-                    Experiment(draft("draft", **settings).settings, "draft")
+                    Experiment(draft("draft", dataset, **settings).settings, "draft")
             except ValueError as error:
                 print(error)
             else:
                 return
 
-    ask("data", f"Your data: a folder or a file, or `{SIMULATED}`", None, str)
+    def recognise_answer(answer: str) -> Dataset:
+        if is_fasta(Path(answer)) and not options.get("labels"):
+            question = "Table with a row for each record, such as metadata.tsv: "
+            options["labels"] = input(question).strip()
+        return _recognise(options | {"data": answer})
+
+    question = f"Your data: a folder or a file, or `{SIMULATED}`"
+    ask("data", question, None, recognise_answer)
     # With the default, no workload is set, so the draft has every workload for such data.
-    default = recognise(answers["data"]).workload
+    default = answers["data"].workload
     ask(
         "workload",
         "Workload: a name, or your folder",

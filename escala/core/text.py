@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import csv
 import errno
 import gzip
 import lzma
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from escala.core.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: The usual endings of packed files. The first bytes of a file decide how it is read.
 PACKED_ENDINGS = (".gz", ".bz2", ".xz")
@@ -88,6 +93,47 @@ def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
                 type(error), (f"cannot be read: {error}", "correct what the reason names")
             )
         raise InputError(path, path.name or str(path), reason, remedy) from error
+
+
+def delimiter(path: Path, line: str) -> str:
+    """Return the sign between the fields of a table whose first row is `line`.
+
+    It is a tab in files that end in `.tsv` or `.tab`. In other files, it is the tab, semicolon,
+    comma or bar that gives the row most fields.
+    """
+    if re.search(r"\.(tsv|tab)(\.\w+)?$", path.name, re.IGNORECASE):
+        return "\t"
+    fields = {sign: next(csv.reader([line], delimiter=sign), ()) for sign in "\t;,|"}
+    best = max(fields, key=lambda sign: len(fields[sign]))
+    return best if len(fields[best]) > 1 else ","
+
+
+def read_table(path: Path, header: bool = True) -> pd.DataFrame:
+    """Return a CSV or TSV file as text without spaces around it; a missing field is empty.
+
+    `header` is whether the first line names the columns; their names are numbers if it does not.
+
+    Raises
+    ------
+    InputError : as `open_text`; or the file is no such table.
+    """
+    import pandas as pd
+
+    with open_text(path, newline="") as text:
+        sign = delimiter(path, text.readline())
+        text.seek(0)
+        try:
+            # A spreadsheet may end lines with a delimiter, and pandas would then take the first
+            # column for an index.
+            table = pd.read_csv(
+                text, sep=sign, header=0 if header else None, index_col=False, dtype=str,
+                keep_default_na=False, skipinitialspace=True,
+            )  # fmt: skip
+        except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+            reason = f"is not a CSV or TSV file ({str(error).strip()})"
+            remedy = "give a line of names, and as many fields in each line below"
+            raise InputError(path, path.name, reason, remedy) from None
+    return table.fillna("").apply(lambda column: column.str.strip())
 
 
 def read_text(path: Path) -> str:

@@ -3,7 +3,7 @@
 Codes: A=1, C=2, G=3, T and U=4, all other signs 0; case is ignored.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -52,8 +52,10 @@ def _lines(handle: TextIO, path: Path) -> Iterator[str]:
         yield line
 
 
-def records(path: Path) -> Iterator[tuple[str, str]]:
+def records(path: Path, identify: Callable[[str], str] | None = None) -> Iterator[tuple[str, str]]:
     """Yield header (without `>`) and sequence of every record of a FASTA file.
+
+    `identify` returns the accession in a header; by default, it is the first word.
 
     A file that is empty or not FASTA is refused. So is an accession that is missing, begins like a
     formula, or occurs twice.
@@ -70,7 +72,7 @@ def records(path: Path) -> Iterator[tuple[str, str]]:
         handle.seek(0)
         accessions = set()
         for header, sequence in SimpleFastaParser(_lines(handle, path)):
-            accession = (header.split() or [""])[0]
+            accession = identify(header) if identify else (header.split() or [""])[0]
             if not accession:
                 reason = f"record {len(accessions) + 1} has no accession"
                 remedy = "start its header with an accession, right after the >"
@@ -80,7 +82,7 @@ def records(path: Path) -> Iterator[tuple[str, str]]:
                 raise InputError(path, accession, reason, "rename the record")
             if accession in accessions:
                 reason, remedy = "two records have this accession", "remove or rename one"
-                if header.strip() != accession:
+                if not identify and header.strip() != accession:
                     reason += f", which ends at the first space: >{header[:LINE]}"
                     remedy += "; in names with spaces, write another sign in their place"
                 raise InputError(path, accession, reason, remedy)
@@ -105,19 +107,22 @@ def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple
             reason = f"holds letters that are not nucleotides ({shown})"
             remedy = "write nucleotides in IUPAC letters, N for an unknown one; proteins are not "
             remedy += "read"
-            raise InputError(path, accession, reason + _place(accession, wrong, path), remedy)
+            raise InputError(path, accession, reason + _place(header, wrong, path), remedy)
         if not (genome := sequence.translate(None, GAPS)):
             raise InputError(path, accession, "the record holds gaps only", "remove it")
         yield accession, genome
 
 
-def _place(accession: str, signs: list[str], path: Path) -> str:
-    """Return the line and column of the first of some signs in a record, as text."""
-    inside = False
+def _place(header: str, signs: list[str], path: Path) -> str:
+    """Return the line and column of the first of some signs in a record, as text.
+
+    `header` may have an identifier in front of the header in the file.
+    """
+    inside, headers = False, (header.strip(), header.partition(" ")[2].strip())
     with open_text(path) as handle:
         for number, line in enumerate(handle, start=1):
             if line.startswith(">"):
-                inside = line[1:].split()[:1] == [accession]
+                inside = line[1:].strip() in headers
             elif inside and (columns := [line.find(sign) for sign in signs if sign in line]):
                 return f", first in line {number}, column {min(columns) + 1}"
     return ""

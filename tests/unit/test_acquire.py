@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from Bio import SeqIO
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,7 +31,7 @@ from hypothesis import strategies as st
 from escala.core.errors import InputError
 from escala.data import nucleotides as fasta
 from escala.data.genomes.acquire import QUERIES, acquire, download, entrez, eutils, inputs, simulate
-from escala.data.genomes.acquire.files import digest, read_lock
+from escala.data.genomes.acquire.files import digest, match_records, read_lock
 from escala.data.nucleotides import records, write_record
 from tests.conftest import ROOT
 from tests.eutils import (
@@ -463,10 +464,110 @@ HEAD = "class\taccession\tlength\tsha256\n"
 DIGEST = hashlib.sha256(b"ACGT").hexdigest()
 
 
+#: A header of NCBI Virus, GISAID and Nextstrain, and the name of its row's identifier in the table.
+HEADERS = {
+    "ncbi": ("NC_{0:06}.2 |Virus {0}, complete genome|2020-01-{1:02}", "NC_{0:06}"),
+    "gisaid": ("hCoV-19/Hong Kong/{0}/2020|EPI_ISL_{0}|2020-01-{1:02}", "EPI_ISL_{0}"),
+    "nextstrain": ("Wuhan/{0}/2020", "Wuhan/{0}/2020"),
+}
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    """Return a function that writes a FASTA file and its table, and returns the source."""
+
+    def make(form: str = "ncbi", packed=gzip.open, separator: str = ",", rows: int = 12) -> dict:
+        random = np.random.default_rng(5)
+        header, identifier = HEADERS[form]
+        with packed(tmp_path / "all.fasta.packed", "wt") as file:
+            for n in range(rows):
+                letters = "".join(random.choice(list("ACGTN"), 90 + n))
+                file.write(f">{header.format(n, n % 3 + 1)}\n{letters[:70]}\n{letters[70:]}\n")
+        table = pd.DataFrame(
+            {
+                "date": [f"2020-01-{n % 3 + 1:02}" for n in range(rows)],
+                "id": [identifier.format(n) for n in range(rows)],
+                "host": ["Homo sapiens", "bat"] * (rows // 2),
+            }
+        )
+        table.sample(frac=1, random_state=1).to_csv(tmp_path / "t", sep=separator, index=False)
+        paths = {"file": str(tmp_path / "all.fasta.packed"), "labels": str(tmp_path / "t")}
+        return {"type": "labelled", "label": "host", **paths}
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("form", "packed", "separator"),
+    [("ncbi", gzip.open, ","), ("gisaid", lzma.open, "\t"), ("nextstrain", open, ";")],
+)
+def test_a_table_labels_the_records_of_one_file(labelled, tmp_path, form, packed, separator):
+    source = labelled(form, packed, separator)
+    acquire(source, ["bat", "Homo-sapiens"], tmp_path / "made", tmp_path / "lock.tsv")
+    table = pd.read_csv(source["labels"], sep=separator).set_index("id")
+    with packed(source["file"], "rt") as file:
+        every = list(SeqIO.parse(file, "fasta"))
+    identifier = HEADERS[form][1]
+    row_of = {str(record.seq): identifier.format(n) for n, record in enumerate(every)}
+    for host, name in (("bat", "bat"), ("Homo sapiens", "Homo-sapiens")):
+        made = list(SeqIO.parse(tmp_path / "made" / f"{name}.fasta", "fasta"))
+        rows = [row_of[str(record.seq)] for record in made]
+        assert [record.id for record in made] == rows
+        assert sorted(rows) == sorted(table.index[table["host"] == host])
+    assert inputs(source, ["bat"]) == [Path(source["file"]), Path(source["labels"])]
+
+
+def test_only_records_of_the_classes_with_one_class_are_taken(labelled, tmp_path, capsys):
+    source = labelled()
+    path = Path(source["labels"])
+    rows = pd.read_csv(path, dtype=str).sort_values("id", ignore_index=True)
+    rows.loc[0, "host"], rows.loc[2, "host"] = None, "cat"
+    rows.drop(index=4).to_csv(path, index=False)
+    # The genome of record 5, a bat's, is also one of a human.
+    with gzip.open(source["file"], "rt") as file:
+        copied = list(SeqIO.parse(file, "fasta"))
+    copied[6].seq = copied[5].seq.lower()
+    with gzip.open(source["file"], "wt") as file:
+        SeqIO.write(copied, file, "fasta")
+    acquire(source, ["bat", "Homo-sapiens"], tmp_path / "made", tmp_path / "lock.tsv")
+    made = {
+        name: [int(record.id[3:9]) for record in SeqIO.parse(tmp_path / "made" / name, "fasta")]
+        for name in ("bat.fasta", "Homo-sapiens.fasta")
+    }
+    assert made == {"bat.fasta": [1, 3, 7, 9, 11], "Homo-sapiens.fasta": [8, 10]}
+    assert "2 records whose genome has several classes are left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda rows: rows.assign(id="x"), "no column holds an identifier of all.fasta.packed"),
+        (lambda rows: pd.concat([rows, rows[:1]]), "several rows or records have the identifiers"),
+        (lambda rows: rows.drop(columns="host"), "'host': is not a column"),
+        (lambda rows: rows.replace("bat", "Homo+sapiens"), "become the same class Homo-sapiens"),
+        (lambda rows: rows.replace("bat", "cat"), "bat.*no record.*remove it from classes"),
+    ],
+)
+def test_a_table_that_labels_no_records_is_refused(labelled, tmp_path, change, reason):
+    source = labelled("nextstrain", open)
+    change(pd.read_csv(source["labels"])).to_csv(source["labels"], index=False)
+    with pytest.raises(InputError, match=reason):
+        acquire(source, ["bat", "Homo-sapiens"], tmp_path / "made", tmp_path / "lock.tsv")
+    assert not (tmp_path / "made").exists() and not (tmp_path / "lock.tsv").exists()
+
+
+def test_the_version_of_an_accession_counts_if_the_table_has_it(tmp_path):
+    (tmp_path / "a.fasta").write_text(">AB000001.1\nAC\n>AB000002.2\nGT\n>name.1\nTT\n")
+    (tmp_path / "t.csv").write_text("id\nAB000001.2\nAB000001.1\nAB000002.1\nname.2\n")
+    _, identifiers = match_records(tmp_path / "a.fasta", tmp_path / "t.csv")
+    assert identifiers == {"AB000001.1": "AB000001.1", "AB000002.2": "AB000002.1", "name.1": ""}
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "is not the head of a lock file"),
+        ("", "is not a CSV or TSV file"),
+        ("class\taccession\n", "is not the head of a lock file"),
         (f"{HEAD}Y\tA1\t4\t{DIGEST}\n", "the class has no row"),
         (f"{HEAD}X\tA1\t4\t{DIGEST}\nX\tA1\t4\t{DIGEST}\n", "'A1': is twice"),
         (f"{HEAD}X\tA1\t4\n", "'line 2': is not class, accession"),

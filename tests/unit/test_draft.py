@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from hypothesis import given
@@ -36,10 +37,11 @@ from escala.programs.program import Program
 from escala.runtime import slurm
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
+from tests.conftest import ROOT
 
 
-def draft(*names: str, **options: object) -> dict:
-    return data.draft(*names, **options).settings
+def draft(name: str, path: str, **options: object) -> dict:
+    return data.draft(name, recognise(path), **options).settings
 
 
 def text(settings: dict) -> str:
@@ -168,6 +170,7 @@ def test_arrays_whose_names_tell_too_little_are_refused(tmp_path, names, reason)
     ("file", "kind", "form"),
     [
         ("a.CSV.xz", "tabular", "csv"),
+        ("a.tsv.gz", "tabular", "csv"),
         ("digits/train-images-idx3-ubyte.gz", "images", "idx"),
         ("cifar/data_batch_1.bin", "images", "cifar"),
     ],
@@ -220,14 +223,179 @@ def test_a_variable_in_the_path_is_kept_and_expanded(table, monkeypatch, tmp_pat
     monkeypatch.setenv("FLOWERS", str(table))
     [settings] = draft("mine", "$FLOWERS")["datasets"].values()
     assert settings["source"]["path"] == "$FLOWERS"
-    table.with_suffix(".tsv").touch()
     for path, reason in (
         ("$NOT_SET", "NOT_SET is not set"),
         (str(tmp_path / "missing"), r"data: .*Remedy: name"),
-        (str(table.with_suffix(".tsv")), r"flowers\.tsv': separates its fields by tabs"),
     ):
         with pytest.raises(InputError, match=reason):
             recognise(path)
+
+
+@pytest.fixture
+def new(tmp_path, monkeypatch, capsys):
+    """Return a function from the words of `escala new` to the dataset written, and the output."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[dict, str]:
+        monkeypatch.setattr(sys, "argv", ["escala", "new", *words])
+        module, arguments = parse(["new", *words])
+        module.run(arguments)
+        [path] = Path("experiments").iterdir()
+        [dataset] = yaml.safe_load(path.read_text())["datasets"].values()
+        return dataset, capsys.readouterr().out
+
+    return call
+
+
+def samples(**columns: object) -> pd.DataFrame:
+    """Return a table of 40 samples with two features and, last, a class."""
+    values = np.random.default_rng(2).normal(size=(40, 2))
+    frame = pd.DataFrame(values, columns=["u", "v"]).assign(outcome=["yes", "no"] * 20)
+    for place, (name, column) in enumerate(columns.items()):
+        frame.insert(place, name, column)
+    return frame
+
+
+def test_columns_and_rows_that_a_run_would_refuse_are_left_out(new):
+    frame = samples(name=[f"s{n}" for n in range(40)], row=range(40), site="Rome")
+    frame.loc[3, "u"], frame.loc[7, "outcome"], frame.loc[9, "site"] = None, None, None
+    frame.to_csv("study.tsv", sep="\t", index=False)
+    dataset, output = new("--data", "study.tsv")
+    assert sorted(dataset["source"]["drop"]) == ["name", "row", "site"]
+    assert dataset["missing"] == "drop"
+    for sentence in (
+        "name, which differs in each row",
+        "row, which numbers the rows",
+        "site, which has one value",
+        "2 of 40 rows lack a value, 1 of them a class",
+    ):
+        assert sentence in output
+    # A value is missing in most rows, and can be filled.
+    frame = samples()
+    frame.loc[:30, "v"] = None
+    frame.to_csv("filled.csv", index=False)
+    Path("experiments/study.yaml").unlink()
+    assert new("--data", "filled.csv")[0]["missing"] == "mean"
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "message"),
+    [
+        (samples(sex=["f", "m"] * 20), [], "'sex': text.*--drop sex"),
+        (samples().iloc[:, ::-1], [], "'outcome': text.*the class is u.*--label COLUMN"),
+        (samples(), ["--label", "age"], "'age': is not a column"),
+        (samples(), ["--labels", "t.csv"], "--labels.*is not for t.csv"),
+        (samples().replace("no", "yes"), [], "fewer than two classes"),
+        (samples()[:0], [], "holds no rows"),
+        (samples()[:1], [], "fewer than two classes"),
+        (samples().assign(u=1, v=2), [], "leaves no feature"),
+        (samples().assign(outcome=["rare"] + ["no"] * 39), [], "rare: 1 rows.*too few"),
+        (samples().assign(outcome=["Yes", "yes "] + ["no", "yes"] * 19), [],
+         "1 row of Yes cannot be split.*Yes and yes may be one class"),
+        (samples().replace({"u": {samples()["u"][5]: "3.l5"}}), [], "line 7, column 1, u.*3.l5"),
+        (samples().assign(outcome=np.linspace(0, 1, 40)), [], "a regression"),
+    ],
+)  # fmt: skip
+def test_a_table_that_a_run_would_refuse_is_refused_and_nothing_is_written(
+    frame, options, message, new, tmp_path
+):
+    frame.to_csv("t.csv", index=False)
+    with pytest.raises(InputError, match=message):
+        new("--data", "t.csv", *options)
+    assert not Path("experiments").exists()
+
+
+@pytest.fixture
+def metadata(tmp_path, monkeypatch):
+    """Write `all.fasta` and return its table, with columns that may be the class or not."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(3)
+    sequences = ["".join(random.choice(list("ACGT"), 60)) for _ in range(24)]
+    records = (f">s{n}|2020-01-0{n % 4 + 1}\n{text}\n" for n, text in enumerate(sequences))
+    Path("all.fasta").write_text("".join(records))
+    numbers = range(2, 25)
+    return pd.DataFrame(
+        {
+            "strain": [f"s{n}" for n in numbers],
+            "date": [f"2020-01-0{n % 4 + 1}" for n in numbers],
+            "length": [n * 100 for n in numbers],
+            "clade": ["20.A" if n % 2 else "19 B" for n in numbers],
+            "lab": ["one"] * 22 + ["two"],
+        }
+    )
+
+
+def test_the_class_of_one_fasta_file_is_a_column_with_few_values(new, metadata):
+    metadata.loc[5, "clade"] = "21"
+    metadata.to_csv("t.tsv", sep="\t", index=False)
+    dataset, output = new("--data", "all.fasta", "--labels", "t.tsv")
+    source = {"type": "labelled", "file": "all.fasta", "labels": "t.tsv", "label": "clade"}
+    assert dataset["source"] == source
+    assert dataset["classes"] == ["19-B", "20-A"]
+    assert "22 of 24 records have a row in t.tsv, by its column strain." in output
+    assert "2 records without a row: s0|2020-01-01, s1|2020-01-02." in output
+    assert "1 row without a record: s24." in output
+    assert "1 class with fewer than 4 records: 21 (1)." in output
+
+
+def test_the_user_chooses_among_several_columns(new, metadata, monkeypatch):
+    metadata.assign(host=["bat", "cat", "cat"] * 7 + ["cat", "bat"]).to_csv("t.csv", index=False)
+    with pytest.raises(InputError, match=r"clade \(2 values\), host \(2 values\).*--label COLUMN"):
+        new("--data", "all.fasta", "--labels", "t.csv")
+    answers = iter(["nothing", "host"])
+    monkeypatch.setattr("builtins.input", lambda question: next(answers))
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    assert new("--data", "all.fasta", "--labels", "t.csv")[0]["classes"] == ["bat", "cat"]
+
+
+@pytest.mark.parametrize(
+    ("old", "changed", "options", "message"),
+    [
+        ("", "", [], "is one FASTA file.*--labels metadata.tsv"),
+        (">s3", ">s2", ["--labels", "t.csv"], "several rows or records.*s2"),
+        ("A", "L", ["--labels", "t.csv"], "not nucleotides.*first in line"),
+        ("", "", ["--labels", "t.csv", "--label", "lab"], "fewer than two classes have 4.*one 2"),
+        ("", "", ["--labels", "t.csv", "--label", "no"], "'no': is not a column"),
+        ("", "", ["--labels", "t.csv", "--drop", "lab"], "--drop.*is not for all.fasta"),
+    ],
+)
+def test_one_fasta_file_that_a_run_would_refuse_is_refused(
+    old, changed, options, message, new, metadata
+):
+    metadata.to_csv("t.csv", index=False)
+    path = Path("all.fasta")
+    path.write_text(path.read_text().replace(old, changed) if old else path.read_text())
+    with pytest.raises(InputError, match=message):
+        new("--data", "all.fasta", *options)
+    assert not Path("experiments").exists()
+
+
+def test_the_commands_of_the_guide_draft_its_files(new, metadata):
+    for name, packed in (("sequences.fasta.gz", gzip.open), ("sequences.fasta", open)):
+        with packed(name, "wt") as file:
+            file.write(Path("all.fasta").read_text())
+    for name in ("metadata.csv", "sequences.csv"):
+        metadata.rename(columns={"clade": "Host"}).to_csv(name, index=False)
+    frame = samples(responder=["y", "n"] * 20, sex=["f", "m"] * 20, site=["N", "S"] * 20)
+    frame.drop(columns="outcome").to_csv("study.tsv", sep="\t", index=False)
+    guides = [
+        (ROOT / "docs" / page).read_text() for page in ("start/your-data.md", "how-to/ncbi.md")
+    ]
+    calls = re.findall(r"^uv run escala (new --data s.+)", "\n".join(guides), re.MULTILINE)
+    assert len(calls) == 3
+    for call in calls:
+        _, *words = shlex.split(call)
+        new(*words)
+        [path] = Path("experiments").iterdir()
+        assert Experiment(yaml.safe_load(path.read_text()), path).runs
+        path.unlink()
+
+
+def test_a_folder_of_genomes_is_read_before_it_is_drafted(new, fasta, tmp_path):
+    with pytest.raises(InputError, match=r"SOUTH.*the same genome is in NORTH"):
+        new("--data", str(fasta))
+    assert not Path("experiments").exists()
 
 
 def test_every_strategy_makes_a_valid_experiment():

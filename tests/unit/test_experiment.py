@@ -171,7 +171,7 @@ def test_a_file_that_cannot_be_read(tmp_path, content, reason):
          "add type ("),
         ({"workloads.virus-cnn": {None: {}}}, "workloads.virus-cnn", "", "quote it"),
         ({"datasets.d.source.type": "simulate"}, "datasets.d.source.type", "not among",
-         "files, simulated, ncbi"),
+         "files, labelled, simulated, ncbi"),
         ({"datasets.d.source.difficulty": 2}, "datasets.d.source.difficulty", "too large",
          "at most 1 (0: very different"),
         ({"datasets.d.length": True}, "datasets.d.length", "not a whole number", "letters of"),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
 import io
+import lzma
 import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -164,7 +168,7 @@ def test_missing_values_are_refused_dropped_or_filled(prepared):
     lines = rows_of(40).splitlines()
     lines[3] = "?" + lines[3][lines[3].index(",") :]
     text = "\n".join(lines) + "\n"
-    with pytest.raises(InputError, match="line 4, column 1, u': a value is missing") as caught:
+    with pytest.raises(InputError, match="line 4, u': a value is missing") as caught:
         prepared(text)
     assert "missing: drop" in caught.value.remedy
     _, description = prepared(text, missing="drop")
@@ -179,7 +183,7 @@ def test_missing_values_are_refused_dropped_or_filled(prepared):
     lines[5] = lines[5].rpartition(",")[0] + ",NA"
     text = "\n".join(lines) + "\n"
     for missing in ("refuse", "mean"):
-        with pytest.raises(InputError, match=r"line 6, column 3': the class is missing"):
+        with pytest.raises(InputError, match=r"line 6, class': the class is missing"):
             prepared(text, missing=missing)
     _, description = prepared(text, missing="drop")
     assert description["classes"] == ["a", "b"] and sum(description["rows"].values()) == 39
@@ -215,13 +219,60 @@ def test_queries_are_scaled_as_the_table_was(prepared, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "separator", "packed"),
+    [("t.tsv", "\t", open), ("t.csv.xz", ";", lzma.open), ("t.tab.gz", "\t", gzip.open),
+     ("t.txt", "|", open), ("t.csv.bz2", ",", bz2.open)],
+)  # fmt: skip
+def test_tables_are_read_as_pandas_reads_them(tmp_path, name, separator, packed):
+    random = np.random.default_rng(1)
+    frame = pd.DataFrame(random.normal(size=(30, 3)), columns=["x, y", "u", "z"])
+    frame.insert(1, "kind", [f"a{n % 2}" for n in range(30)])
+    frame.insert(0, "", [f"s{n}" for n in range(30)])
+    with packed(tmp_path / name, "wt", newline="") as file:
+        frame.to_csv(file, sep=separator, index=False)
+    columns = table.columns(tmp_path / name, "auto", "kind", ["", "u"])
+    (block,) = table.blocks(tmp_path / name, columns)
+    assert columns.features == ("x, y", "z") and columns.label == "kind"
+    np.testing.assert_array_equal(block.features, frame[["x, y", "z"]])
+    assert block.labels.tolist() == frame["kind"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"label": "w"}, "'w': is not a column.*u, v, class"),
+        ({"drop": ["w"]}, "'w': is not a column.*u, v, class"),
+        ({"label": "u", "drop": ["u"]}, "leaves no feature and class"),
+        ({"drop": ["u", "v"]}, "leaves no feature and class"),
+    ],
+)
+def test_columns_that_a_table_lacks_are_refused(file, options, reason):
+    with pytest.raises(InputError, match=reason):
+        table.columns(file("u,v,class\n1,2,a\n"), "auto", **options)
+
+
+def test_new_rows_are_read_by_the_names_of_the_table(prepared, tmp_path):
+    _, description = prepared(rows_of(80))
+    rows = pd.DataFrame({"class": ["b", "a"], "v": [1.25, 2.0], "id": ["s1", "s2"], "u": [5.5, 3]})
+    rows.to_csv(tmp_path / "new.tsv", sep="\t", index=False)
+    found = list(queries(tmp_path / "new.tsv", description))
+    scale = description["scaling"]
+    wanted = (rows[["u", "v"]].to_numpy() - scale["mean"]) / scale["scale"]
+    np.testing.assert_allclose(np.concatenate([q.inputs[0] for q in found]), wanted, rtol=1e-6)
+    assert [query.columns["class"] for query in found] == ["b", "a"]
+    rows.drop(columns="class").to_csv(tmp_path / "new.tsv", sep="\t", index=False)
+    for query, same in zip(queries(tmp_path / "new.tsv", description), found, strict=True):
+        np.testing.assert_array_equal(query.inputs[0], same.inputs[0])
+
+
+@pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("v,u\n1,2\n", "is where the model reads u"),
+        ("v,w\n1,2\n", "has no column u, and the model reads 2 features"),
         ("1,2,c\n", "is not a class that the model knows"),
-        ("u,v,class\n1,2,a\n1,,a\n", "line 3, column 2, v.*a value is missing"),
+        ("u,v,class\n1,2,a\n1,,a\n", "line 3, v.*a value is missing"),
         ("u,v,class\n1,2,a\n3,4,NA\n", "line 3, column 3.*a missing class is not a class"),
-        (",u,v,class\n0,1,2,a\n", "4 columns.*the model reads 2 features"),
+        ("0,1,2,a\n", "4 columns.*the model reads 2 features"),
     ],
 )
 def test_queries_of_another_table_are_refused(prepared, tmp_path, text, reason):

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.core.text import open_text
+from escala.core.text import read_table
 from escala.data.nucleotides import encode, kmers, nucleotides
 from escala.data.nucleotides import records as read_fasta
 
@@ -228,15 +228,7 @@ def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
     several classes, are refused.
     """
     remedy = "give a TSV with the columns accession, class and group"
-    try:
-        # A spreadsheet may end lines with a tab, and pandas would then take the accessions for an
-        # index.
-        with open_text(path) as text:
-            table = pd.read_csv(text, sep="\t", dtype=str, keep_default_na=False, index_col=False)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise InputError(
-            path, path.name, f"is not a TSV file ({str(error).strip()})", remedy
-        ) from None
+    table = read_table(path)
     if "group" not in table:
         table = table.rename(columns={"lineage": "group"})
     for column in ("accession", "class", "group"):

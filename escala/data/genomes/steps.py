@@ -11,7 +11,7 @@ from escala import cli
 from escala.data import ACQUIRE, KINDS
 
 #: Keys of a source that name a place or a person, and so do not affect the data.
-PLACES = ("folder", "lock", "email")
+PLACES = ("folder", "file", "labels", "lock", "email")
 
 
 def _code(settings: SimpleNamespace):

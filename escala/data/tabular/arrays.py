@@ -33,12 +33,12 @@ def prepare(
     """
     source = inputs["source"]
     described = read_json(source / "table.json")
-    names, classes = described["features"], described["classes"]
+    names, classes, label = described["features"], described["classes"], described["label"]
     features = np.load(source / "features.npy", mmap_mode="r", allow_pickle=False)
     labels = np.load(source / "labels.npy", allow_pickle=False)
     lines = np.load(source / "lines.npy") if (source / "lines.npy").exists() else None
     missing, key = preparation["missing"], f"datasets.{name}.missing"
-    usable = usable_rows(features, labels, missing, names, lines, key)
+    usable = usable_rows(features, labels, missing, names, label, lines, key)
     if len(usable) < len(labels):
         left_out, without_class = len(labels) - len(usable), int((labels < 0).sum())
         print(
@@ -71,6 +71,7 @@ def prepare(
         provenance=preparation["provenance"],
         classes=classes,
         features=names,
+        label=label,
         missing=missing,
         scaling=scaling.description(),
         split=preparation["split"],
@@ -82,6 +83,7 @@ def usable_rows(
     labels: np.ndarray,
     missing: Literal["refuse", "drop", "mean"],
     names: Sequence[str],
+    label: str,
     lines: np.ndarray | None,
     key: str,
 ) -> np.ndarray:
@@ -89,8 +91,8 @@ def usable_rows(
 
     A missing value is NaN, and a missing class is a label below 0. A missing value is refused if
     `missing` is `refuse`. A missing class is refused unless `missing` is `drop`. For messages,
-    `lines` are the lines of the file at which the rows begin, and `key` is the key of the setting
-    `missing`.
+    `names` and `label` are the columns of the features and the class, `lines` are the lines of the
+    file at which the rows begin, and `key` is the key of the setting `missing`.
     """
     rows = np.arange(len(features))
     unlabelled = incomplete = labels < 0
@@ -101,12 +103,12 @@ def usable_rows(
         row = int(incomplete.argmax())
         at = f"row {row + 1}" if lines is None else f"line {lines[row]}"
         if unlabelled[row]:
-            place, what = f"column {len(names) + 1}", "the class is missing"
+            place, what = label, "the class is missing"
             remedy = "write the class, as another word if its name is NA, none or the like; or set "
             remedy += "missing: drop to leave such rows out"
         else:
             column = int(np.isnan(features[row]).argmax())
-            place, what = f"column {column + 1}, {names[column]}", "a value is missing"
+            place, what = names[column], "a value is missing"
             remedy = "set missing: drop to leave such rows out, or missing: mean to fill them"
             remedy += f"; {_HEADER_REMEDY}" if at == "line 1" else ""
         raise InputError(key, f"{at}, {place}", what, remedy)
@@ -174,7 +176,7 @@ def learn(
     varies = lowest < highest
     if not varies.all() and constant == "refuse":
         name, reason = names[int((~varies).argmax())], "has the same value in all training rows"
-        remedy = "remove the column, or set constant_features: drop or keep"
+        remedy = f"set drop: [{name}] in source, or constant_features: drop or keep"
         raise InputError("constant_features", name, reason, remedy)
     kept = np.flatnonzero(varies) if constant == "drop" else np.arange(len(names))
     if not len(kept):
@@ -184,29 +186,30 @@ def learn(
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
-    """Yield the rows of a CSV file with the features of the training table, in their order.
+    """Yield the rows of a CSV or TSV file with the features of the training table.
 
-    A header is recognised by its names. The class may follow the features. The columns of a query
+    `table.columns_like` says how the features and the class are recognised. The columns of a query
     are the number of the row, `row`, from 1, and `class` if the file has the class. Then the
     predictions can be scored. A value may be missing only if the training set had `missing: mean`.
     """
     names = description["features"]
     known = {table.class_name(name): name for name in description["classes"]}
     scaling = Scaling.from_description(description["scaling"])
-    columns = table.columns_like(path, names)
+    columns = table.columns_like(path, names, description.get("label"))
     number = 0
     for block in tqdm(table.blocks(path, columns), desc=path.name, disable=None):
         for row, label, line in zip(*block, strict=True):
             number += 1
             missing = np.flatnonzero(np.isnan(row))
             if missing.size and description["missing"] != "mean":
-                place = f"line {line}, column {missing[0] + 1}, {names[missing[0]]}"
+                place = f"line {line}, {names[missing[0]]}"
                 remedy = "complete it, or leave the row out"
                 raise InputError(path, place, "a value is missing", remedy)
-            if columns.labelled and label not in known:
-                place = f"line {line}, column {len(names) + 1}"
+            labelled = columns.class_place is not None
+            if labelled and label not in known:
+                place = f"line {line}, column {columns.class_place + 1}"
                 reason = f"{label or 'a missing class'} is not a class that the model knows"
                 remedy = f"use {', '.join(known.values())}, or leave the column out"
                 raise InputError(path, place, reason, remedy)
-            cells = {"row": number} | ({"class": known[label]} if columns.labelled else {})
+            cells = {"row": number} | ({"class": known[label]} if labelled else {})
             yield Query(cells, (scaling.apply(row[None]),))

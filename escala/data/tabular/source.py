@@ -1,7 +1,7 @@
 """Make one table from a source: `features.npy`, `labels.npy`, and `table.json` with the names."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +19,32 @@ _COUNTED = 10
 
 
 def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path) -> None:
-    """Read the CSV file in `inputs`, or a sample, into `folder`, some rows at a time.
+    """Read the CSV or TSV file in `inputs`, or a sample, into `folder`, some rows at a time.
 
     `folder` receives `features.npy`, float64 (rows, features), NaN where a value is missing;
     `labels.npy`, int64 (rows,), `UNKNOWN` where the class is missing; and `table.json` with the
-    names of `features` and `classes`. A file adds `lines.npy`, int64 (rows,), the line of each row.
+    names of `features` and `classes`, and of the column of the class, `label`. A file adds
+    `lines.npy`, int64 (rows,), the line of each row.
     """
     if acquisition["type"] == "csv":
-        columns = table.columns(inputs[0], acquisition["header"])
+        header, drop = acquisition["header"], acquisition.get("drop", ())
+        columns = table.columns(inputs[0], header, acquisition.get("label"), drop)
         names, blocks, origin = columns.features, table.blocks(inputs[0], columns), inputs[0]
+        label = columns.label
     else:
         features, labels, names = table.sample(acquisition["name"])
         blocks, origin = [table.Block(features, labels, np.empty(0))], acquisition["name"]
+        label = "class"
     # The number of each class, in order of appearance.
     numbers: dict[str, int] = {"": UNKNOWN}
     parts, lines = [], []
     with open_array(folder / "features.npy", (len(names),), np.float64) as writer:
-        for block in _refuse_row_numbers(blocks, names, origin):
+        for block in blocks:
             writer.append(block.features)
             parts.append([numbers.setdefault(label, len(numbers) - 1) for label in block.labels])
             lines.append(block.lines)
+    features = np.load(folder / "features.npy", mmap_mode="r", allow_pickle=False)
+    _refuse_row_numbers(features, names, origin)
     class_numbers = np.concatenate(parts)
     del numbers[""]
     classes = table.order_classes(numbers, origin)
@@ -51,30 +57,21 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     np.save(folder / "labels.npy", label_of_number[class_numbers], allow_pickle=False)
     if acquisition["type"] == "csv":
         np.save(folder / "lines.npy", np.concatenate(lines), allow_pickle=False)
-    write_json(folder / "table.json", {"features": list(names), "classes": classes})
+    described = {"features": list(names), "classes": classes, "label": label}
+    write_json(folder / "table.json", described)
 
 
-def _refuse_row_numbers(
-    blocks: Iterable[table.Block], names: Sequence[str], origin: object
-) -> Iterator[table.Block]:
-    """Yield the blocks, then refuse a feature that numbers 10 or more rows, from 0 or 1.
+def _refuse_row_numbers(features: np.ndarray, names: Sequence[str], origin: object) -> None:
+    """Refuse a feature that numbers 10 or more rows, from 0 or 1.
 
-    A row number gives the place of a row in the file, and says nothing about a new row.
+    A row number gives the place of a row in the file, and says nothing about a new row. `features`
+    is float64 (rows, features), and may be mapped from a file.
     """
-    rows, counting, first = 0, np.ones(len(names), bool), None
-    for block in blocks:
-        features = block.features
-        first = features[0] if first is None else first
-        expected = rows + np.arange(len(features))[:, None] + first
-        counting &= np.isin(first, (0, 1)) & (features == expected).all(axis=0)
-        rows += len(features)
-        yield block
-    if rows >= _COUNTED and counting.any():
-        place = int(counting.argmax())
-        remedy = "leave it out (pandas: index=False, R: row.names=FALSE); if it was measured, "
-        raise InputError(
-            origin,
-            f"column {place + 1}, {names[place]}",
-            "numbers the rows, and is not a feature",
-            f"{remedy}write the rows in another order",
-        )
+    for name, column in zip(names, features.T, strict=True):
+        counts = len(column) >= _COUNTED and column[0] in (0, 1) and column[1] == column[0] + 1
+        if counts and (np.diff(column) == 1).all():
+            reason = "numbers the rows, and is not a feature"
+            remedy = (
+                f"leave it out (drop: [{name}]); if it was measured, write the rows in another "
+            )
+            raise InputError(origin, name, reason, f"{remedy}order")

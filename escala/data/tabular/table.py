@@ -1,11 +1,11 @@
-"""Tables of numbers with a class: CSV files, the meaning of fields, and samples."""
+"""Tables of numbers with a class: CSV and TSV files, the meaning of fields, and samples."""
 
 import csv
 import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal, InvalidOperation
 from functools import lru_cache
@@ -16,20 +16,18 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from escala.core.errors import InputError
-from escala.core.text import open_text
+from escala.core.text import delimiter, open_text
 from escala.data.base import LONGEST_CLASS, require_class_names
 
 #: Rows that are read at a time, and the most numbers in these rows.
 BLOCK_ROWS, BLOCK_NUMBERS = 65_536, 2**24
-#: Delimiters in place of commas, by their names in messages.
-OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 #: Names that pandas gives to columns without a name.
 _UNNAMED = re.compile(r"(?:Unnamed: \d+)?")
 #: Usual names of the column of classes, in small letters.
 _CLASS = ("class", "label", "labels", "target")
 #: Signs at the start of a line that is no row. `@` is the sign of ARFF, the format of Weka.
 _COMMENTS = "#%@"
-_DECIMAL = re.compile(r"[+-]?\d+(?:[.,]\d+)?")
+_DECIMAL = re.compile(r"[+-]?\d+,\d+")
 _NUL = "holds a NUL character", "give a text file, or remove the character"
 #: Texts for a missing value, in small letters: words; the texts of pandas, Stata and SAS, MySQL and
 #: C; and the errors of spreadsheets.
@@ -49,20 +47,26 @@ Header = Literal["auto", "yes", "no"]
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table: the names of its features in order, and whether it has a header.
+    """The columns of a table that are read.
 
-    Without a header the names are `feature-1`, `feature-2`, …. `labelled` is whether a class
-    follows the features.
+    Attributes
+    ----------
+    features : the names of the features, in the order of the file. Without a header, they are
+        `feature-1`, `feature-2`, ….
+    places : the column of each feature, from 0.
+    label, class_place : the name and the column of the class; None if the file has no class.
+    count : the number of columns of a row, also those that are left out.
+    header : whether the first line names the columns.
+    delimiter : the sign between fields.
     """
 
     features: tuple[str, ...]
+    places: tuple[int, ...]
+    label: str | None
+    class_place: int | None
+    count: int
     header: bool
-    labelled: bool = True
-
-    @property
-    def count(self) -> int:
-        """The number of columns of a row."""
-        return len(self.features) + self.labelled
+    delimiter: str
 
 
 class Block(NamedTuple):
@@ -77,70 +81,99 @@ class Block(NamedTuple):
     lines: np.ndarray
 
 
-def columns(path: Path, header: Header) -> Columns:
-    """Return the columns of a CSV file, plain or packed, whose last one is the class.
+def columns(
+    path: Path, header: Header, label: str | None = None, drop: Collection[str] = ()
+) -> Columns:
+    """Return the columns of a CSV or TSV file, plain or packed.
 
-    `header: auto` takes the first line for a header if it has names in place of features. A name is
-    a text that is no number, truth value or missing value. A first line that may be a header or a
-    sample is refused. A column without a name, and two columns with one name, are also refused.
+    `header: auto` takes the first line for a header if it has names in place of features, or the
+    names in `label` and `drop`. A name is a text that is no number, truth value or missing value. A
+    first line that may be a header or a sample is refused. A column without a name, and two columns
+    with one name, are also refused, unless they are left out.
+
+    Parameters
+    ----------
+    label : the column of the class; None for the last one that is not in `drop`.
+    drop : columns to leave out.
     """
-    line, fields = _first_row(path)
+    line, fields, delimiter = _first_row(path)
     if len(fields) < 2:
-        remedy = "separate columns by commas: features first, the class last"
+        remedy = "separate columns by commas or tabs"
         raise InputError(path, fields[0], "has one column only", remedy)
     names = [field.strip() for field in fields]
+    chosen = {*drop, *filter(None, [label])}
+    if header == "auto" and chosen and chosen <= {*names}:
+        header = "yes"
     texts = [name for name in names[:-1] if not _is_value(name)]
     numbers = list(filter(is_number, names[:-1]))
     if header == "auto" and texts and numbers:
         reason = f"may be a header or a sample: {numbers[0]} is a number, and {texts[0]} is none"
         raise InputError(path, f"line {line}", reason, "set header: yes or no, or correct the line")
-    if header == "no" or (header == "auto" and not texts):
-        return Columns(tuple(f"feature-{n}" for n in range(1, len(names))), False)
-    repeated = {name for name, count in Counter(names).items() if count > 1}
-    for place, name in enumerate(names, start=1):
+    has_header = header == "yes" or (header == "auto" and bool(texts))
+    if not has_header:
+        names = [*(f"feature-{n}" for n in range(1, len(names))), "class"]
+    if unknown := sorted(chosen - {*names}):
+        remedy = f"name one of the columns {', '.join(names)}"
+        raise InputError(path, unknown[0], "is not a column of the table", remedy)
+    kept = {place: name for place, name in enumerate(names) if name not in drop}
+    repeated = {name for name, count in Counter(kept.values()).items() if count > 1}
+    for place, name in kept.items():
         if _UNNAMED.fullmatch(name):
             reason = "has no name, as a column of row numbers or behind a comma too many"
-            remedy = "leave it out (pandas: index=False, R: row.names=FALSE), or name it"
-            raise InputError(path, f"line {line}, column {place}", reason, remedy)
+            remedy = f"leave it out (drop: [{name!r}], or --drop {name!r}; pandas: index=False, R: "
+            remedy += "row.names=FALSE), or name it"
+            raise InputError(path, f"line {line}, column {place + 1}", reason, remedy)
         if name in repeated:
             raise InputError(path, name, "names two columns", "give each column its own name")
-    if names[0].lower() in _CLASS and names[-1].lower() not in _CLASS:
-        reason = f"stands first, and the last column, {names[-1]}, would be the class"
-        remedy = "move the class into the last column, or rename it"
-        raise InputError(path, names[0], reason, remedy)
-    return Columns(tuple(names[:-1]), True)
+    first, *_, last = kept.values() if len(kept) > 1 else (None, None)
+    if last is None or label in drop:
+        raise InputError("drop", [*drop], "leaves no feature and class", "keep two columns or more")
+    if label is None and first.lower() in _CLASS and last.lower() not in _CLASS:
+        reason = f"stands first, and the last column, {last}, would be the class"
+        remedy = f"name the column of the class (label: {first}, or label: {last})"
+        raise InputError(path, first, reason, remedy)
+    class_place = names.index(label or last)
+    places = tuple(place for place in kept if place != class_place)
+    return Columns(
+        tuple(names[place] for place in places), places, names[class_place], class_place,
+        len(names), has_header, delimiter,
+    )  # fmt: skip
 
 
-def columns_like(path: Path, names: Sequence[str]) -> Columns:
+def columns_like(path: Path, names: Sequence[str], label: str | None) -> Columns:
     """Return the columns of a file with features of these names, with or without a class.
 
-    A file with fewer or more features, or with other names of features, is refused.
+    If the first line has all these names, features are read by name and other columns are left out.
+    The class is the column `label`, or else a single column behind the features. A file without a
+    header has the features in order, with or without the class behind them. Other files are
+    refused.
     """
-    line, fields = _first_row(path)
-    if len(fields) not in (len(names), len(names) + 1):
-        reason = f"the model reads {len(names)} features"
-        remedy = "give these features in order, with or without the class behind the features"
+    line, fields, delimiter = _first_row(path)
+    first = [field.strip() for field in fields]
+    header = {*names} <= {*first}
+    places = tuple(map(first.index, names)) if header else tuple(range(len(names)))
+    in_order = len(first) - len(names) in (0, 1) and all(map(_is_value, first[: len(names)]))
+    if not (header or in_order):
+        missing = next(name for name in names if name not in first)
+        reason = f"has no column {missing}, and the model reads {len(names)} features"
+        remedy = "name the columns in the first line, as in the model's table; or, if that table "
+        remedy += "had no names, give the features in order, with or without the class behind them"
         raise InputError(path, f"line {line}, {len(fields)} columns", reason, remedy)
-    first = [field.strip() for field in fields[: len(names)]]
-    header = first == list(names) or not all(map(_is_value, first))
-    if header and first != list(names):
-        place = next(n for n, name in enumerate(names) if first[n] != name)
-        reason = f"{first[place][:40]!r} is where the model reads {names[place]}"
-        remedy = (
-            "put the columns in order, and leave out other columns, such as row numbers; and the "
-        )
-        remedy += "line of names if the model's table had none"
-        raise InputError(path, f"line {line}, column {place + 1}", reason, remedy)
-    return Columns(tuple(names), header, labelled=len(fields) > len(names))
+    class_place = None
+    if header and label in first:
+        class_place = first.index(label)
+    elif len(first) == len(names) + 1 and len(names) not in places:
+        class_place = len(names)
+    return Columns(tuple(names), places, label, class_place, len(fields), header, delimiter)
 
 
 def blocks(path: Path, columns: Columns) -> Iterator[Block]:
-    """Yield the rows of a CSV file, some at a time.
+    """Yield the rows of a CSV or TSV file, some at a time.
 
     A row with more or fewer columns than the first row, a feature that is not a finite number, and
     a NUL character are refused. The message gives the line.
     """
-    rows, width = _rows(path), len(columns.features)
+    rows, width = _rows(path, columns.delimiter), len(columns.features)
     if columns.header:
         next(rows)
     most = max(1, min(BLOCK_ROWS, BLOCK_NUMBERS // width))
@@ -149,7 +182,8 @@ def blocks(path: Path, columns: Columns) -> Iterator[Block]:
         features, labels, lines = np.empty((most, width)), [], []
         for line, fields in islice(rows, most):
             features[len(lines)] = _features(path, columns, line, fields)
-            labels.append(class_name(fields[-1]) if columns.labelled else "")
+            place = columns.class_place
+            labels.append("" if place is None else class_name(fields[place]))
             lines.append(line)
         if not lines:
             break
@@ -183,10 +217,11 @@ def _features(path: Path, columns: Columns, line: int, fields: list[str]) -> lis
         reason = f"has {len(fields)} columns, and the first has {columns.count}"
         remedy = "give every row the same columns"
         if len(fields) > columns.count:
-            remedy = "put fields that hold a comma into quotes, remove a comma at the end, and "
+            remedy = "put fields that hold a delimiter into quotes, remove one at the end, and "
             remedy += "leave out names of rows (R: row.names=FALSE)"
         raise InputError(path, f"line {line}", reason, remedy)
-    features = fields[: len(columns.features)]
+    features = [fields[place] for place in columns.places]
+    text = "".join(features)
     # Most other programs do not read digits of other scripts and 1_000, and `float` does.
     if text.isascii() and "_" not in text:
         try:
@@ -197,14 +232,15 @@ def _features(path: Path, columns: Columns, line: int, fields: list[str]) -> lis
         if math.isfinite(sum(numbers)) or not any(map(math.isinf, numbers)):
             return numbers
     numbers = []
-    for place, value in enumerate(features):
+    for name, place, value in zip(columns.features, columns.places, features, strict=True):
         try:
             numbers.append(number(value))
         except ValueError:
-            where = f"line {line}, column {place + 1}, {columns.features[place]}"
+            where = f"line {line}, column {place + 1}, {name}"
             remedy = (
                 "write 1.5 for 1,5, no signs between thousands, 1 and 0 for true and false, the "
-                "value of a formula, and nothing for a missing value; the class stands last"
+                f"value of a formula, and nothing for a missing value; or leave it out: drop: "
+                f"[{name}]; the class is the last column, or that of label"
             )
             reason = f"is not a finite number: {value[:40]!r}"
             raise InputError(path, where, reason, remedy) from None
@@ -221,11 +257,11 @@ def _is_value(field: str) -> bool:
     return known or not any(map(str.isalpha, field))
 
 
-def _first_row(path: Path) -> tuple[int, list[str]]:
-    """Return the line and the fields of the first row.
+def _first_row(path: Path) -> tuple[int, list[str], str]:
+    """Return the line and the fields of the first row, and the delimiter.
 
-    Refused are: a file as in `_rows`, a first row without commas, a comment, and a line that names
-    the delimiter for a spreadsheet.
+    Refused are: a file as in `_rows`, a first row in which spaces separate fields or numbers have
+    decimal commas, a comment, and a line that names the delimiter for a spreadsheet.
     """
     with open_text(path, newline="") as text:
         line = next((line.strip("\r\n") for line in text if line.strip()), None)
@@ -235,43 +271,37 @@ def _first_row(path: Path) -> tuple[int, list[str]]:
         raise InputError(path, "first line", *_NUL)
     if line.lower().startswith("sep="):
         reason = "names the delimiter for a spreadsheet, and is not a row"
-        raise InputError(path, line[:80], reason, "remove this line; commas are read")
-    fields = {}
-    for delimiter in (",", *OTHER_DELIMITERS):
-        try:
-            fields[delimiter] = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
-        except csv.Error as error:
-            raise _no_csv(path, 1, error) from error
-    is_one_column = len(fields[","]) == 1
-    if is_one_column and line[0] in _COMMENTS:
+        raise InputError(path, line[:80], reason, "remove this line")
+    try:
+        sign = delimiter(path, line)
+    except csv.Error as error:
+        raise _no_csv(path, 1, error) from error
+    number, fields = next(_rows(path, sign))
+    if len(fields) == 1 and line[0] in _COMMENTS:
         reason = "has one column only: it is a comment, or the head of another format such as ARFF"
         remedy = f"export the table as CSV, or remove the lines that begin with {line[0]}"
         raise InputError(path, line[:80], reason, remedy)
-    for delimiter, name in OTHER_DELIMITERS.items():
-        # The last field is the class.
-        parts = [part.strip() for part in fields[delimiter][:-1]]
-        numbers = [part for part in parts if not is_missing(part)]
-        are_decimals = delimiter != " " and numbers and all(map(_DECIMAL.fullmatch, numbers))
-        if parts and (is_one_column or are_decimals):
-            reason = f"has one column only: {name} separate its fields"
-            if any("," in part for part in numbers):
-                reason += ", and numbers have decimal commas"
-            remedy = "write commas between fields, and points in numbers (R: write.csv)"
-            raise InputError(path, line[:80], reason, remedy)
-    return next(_rows(path))
+    remedy = "write commas or tabs between fields, and points in numbers (R: write.csv)"
+    if len(fields) == 1 and " " in line.strip():
+        reason = "has one column only: spaces separate its fields"
+        raise InputError(path, line[:80], reason, remedy)
+    # The last field may be the class.
+    if any(_DECIMAL.fullmatch(field.strip()) for field in fields[:-1]):
+        raise InputError(path, line[:80], "has numbers with decimal commas", remedy)
+    return number, fields, sign
 
 
 def _no_rows(path: Path) -> InputError:
-    return InputError(path, None, "holds no rows", "give a CSV file with a row per sample")
+    return InputError(path, None, "holds no rows", "give a CSV or TSV file with a row per sample")
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line of each row, from 1, and the fields of the row; skip blank lines.
 
     A file is refused if it cannot be read, is no text in UTF-8, or is no CSV.
     """
     with open_text(path, newline="") as text:
-        reader = csv.reader(text, skipinitialspace=True, strict=True)
+        reader = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
         line = 1
         try:
             for fields in reader:
@@ -351,17 +381,17 @@ def order_classes(classes: Iterable[str], origin: object) -> list[str]:
     distinct = set(classes)
     if len(distinct) < 2:
         reason = "fewer than two classes: there is nothing to distinguish"
-        remedy = "give rows of two classes at least; the class is the last column, where NA, none "
-        remedy += "and the like stand for a missing class"
+        remedy = "give rows of two classes at least, where NA, none and the like stand for a "
+        remedy += "missing class; the class is the last column, or that of label"
         raise InputError(origin, next(iter(distinct), None), reason, remedy)
-    require_class_names(sorted(distinct), origin, "put the class into the last column")
+    require_class_names(sorted(distinct), origin, "name the column of the class (label)")
     if all(map(is_number, distinct)):
         return sorted(distinct, key=lambda label: (float(label), label))
     return sorted(distinct)
 
 
 def require_classes(counts: Mapping[str, int], origin: object) -> None:
-    """Refuse a last column of measured numbers, or of values that differ in most rows.
+    """Refuse classes that are measured numbers, or values that differ in most rows.
 
     `counts` are the rows of each class, and `origin` is the origin of the table, for messages.
     """
@@ -371,10 +401,10 @@ def require_classes(counts: Mapping[str, int], origin: object) -> None:
     is_quantity = has_fractions and len(counts) > _MOST_SINGLE
     if not (is_quantity or (of_one_row > _MOST_SINGLE and 2 * of_one_row > len(counts))):
         return
-    what, remedy = "names of single rows", "put the class into the last column"
+    what, remedy = "names of single rows", "name the column of the class (label)"
     if are_numbers:
         what = "numbers to predict (a regression)"
-        remedy = "put the class last, or divide the numbers into a few classes; if they are names "
-        remedy += "of classes, begin each with a letter"
+        remedy += ", or divide the numbers into a few classes; if they are names of classes, begin "
+        remedy += "each with a letter"
     value = f"{len(counts)} different values in {sum(counts.values())} rows"
-    raise InputError(origin, value, f"the last column seems to hold {what}, and no class", remedy)
+    raise InputError(origin, value, f"the column seems to hold {what}, and no class", remedy)

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.data.genomes.acquire.files import accession_files, class_files, lock_file
+from escala.data.genomes.acquire.files import accession_files, class_files, label_files, lock_file
 
 #: The module of each type of source, imported on demand. `fetch` in this module gets the genomes.
 SOURCES = {
     "files": "escala.data.genomes.acquire.files",
+    "labelled": "escala.data.genomes.acquire.files",
     "ncbi": "escala.data.genomes.acquire.entrez",
     "simulated": "escala.data.genomes.acquire.simulate",
 }
@@ -27,6 +28,7 @@ SOURCES = {
 def inputs(source: dict, classes: list[str]) -> list[Path]:
     """Return the files that a source reads: genomes or lists of accessions, and a lock file."""
     genomes = class_files(source, classes) if "folder" in source else []
+    genomes += label_files(source) if "labels" in source else []
     return [*genomes, *accession_files(source, classes), *filter(None, [lock_file(source)])]
 
 

@@ -3,17 +3,23 @@
 The workflow asks for the files' paths at every start, so heavy libraries are imported on demand.
 """
 
-import csv
+from __future__ import annotations
+
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
+from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from escala.core.errors import InputError
-from escala.core.text import PACKED_ENDINGS, open_text
+from escala.core.text import PACKED_ENDINGS, read_table
 from escala.data.paths import expand_path, is_hidden
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Endings of FASTA files with nucleotides, in small or capital letters; a packed file has a second
 #: ending.
@@ -22,6 +28,8 @@ _FILE = re.compile(
     f"(.+)(?:{'|'.join(map(re.escape, ENDINGS))})(?:{'|'.join(map(re.escape, PACKED_ENDINGS))})?",
     re.IGNORECASE,
 )
+#: An accession of NCBI with its version.
+_VERSIONED = re.compile(r"([A-Z]{1,6}_?[A-Z]{0,6}\d{5,})\.\d+")
 #: The columns of a lock file.
 COLUMNS = ["class", "accession", "length", "sha256"]
 #: Maximum number of accessions in a message.
@@ -57,6 +65,89 @@ def class_files(source: dict, classes: list[str]) -> list[Path]:
     return [files[name][0] for name in classes]
 
 
+def is_fasta(path: Path) -> bool:
+    """Return whether the name of a file is that of a FASTA file, plain or packed."""
+    return bool(_FILE.fullmatch(path.name))
+
+
+def label_files(source: dict) -> tuple[Path, Path]:
+    """Return the FASTA file of a source with a table of labels, and the table."""
+    fasta, table = (expand_path(source[key], f"source.{key}") for key in ("file", "labels"))
+    return Path(fasta), Path(table)
+
+
+def match_records(fasta: Path, table: Path) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Return the table of labels of a FASTA file, and for each header the identifier of its row.
+
+    The table is CSV or TSV, plain or packed, and its first line names the columns. The column of
+    identifiers is the one of which most values are in headers: as the whole header, as its first
+    word, or as a part between bars. If no value is equal, versions of accessions are ignored.
+
+    The table returned has text in all columns, and the identifiers as its index. A header without a
+    row has an empty identifier.
+
+    Raises
+    ------
+    InputError : a file cannot be read; no column identifies a record; or several rows have the
+        identifier of one record.
+    """
+    from escala.data.nucleotides import records
+
+    rows, best, column = read_table(table), Counter(), None
+    headers = [header for header, _ in records(fasta, str.strip)]
+    for name in rows.columns:
+        matched = _match(headers, {*rows[name]} - {""})
+        counts = Counter(filter(None, matched.values()))
+        if len(counts) > len(best):
+            identifiers, best, column = matched, counts, name
+    if column is None:
+        reason = f"no column holds an identifier of {fasta.name}, such as {headers[0][:70]!r}"
+        remedy = "add a column with the first word of each header, or a part of it between bars"
+        raise InputError(table, ", ".join(rows.columns), reason, remedy)
+    rows = rows.set_index(rows[column])
+    in_rows = rows.index.value_counts()
+    if repeated := [name for name, count in best.items() if max(count, in_rows[name]) > 1]:
+        reason = f"several rows or records have the identifiers {join_names(repeated)}"
+        raise InputError(table, column, reason, "keep one row and one record of each")
+    return rows, identifiers
+
+
+def _match(headers: list[str], values: set[str]) -> dict[str, str]:
+    """Return for each header the value that is in it, an empty text if none is."""
+    index = {_VERSIONED.sub(r"\1", value): value for value in values}
+    index |= {value: value for value in values}
+    matched = {}
+    for header in headers:
+        parts = [header.strip(), *header.split()[:1], *map(str.strip, header.split("|"))]
+        parts += [_VERSIONED.sub(r"\1", part) for part in parts]
+        matched[header] = next((index[part] for part in parts if part in index), "")
+    return matched
+
+
+def name_classes(rows: pd.DataFrame, label: str) -> pd.Series:
+    """Return the values of a column as names of classes, an empty text for a missing value.
+
+    Letters, digits, `_` and `-` stay; other signs become `-`. Two values that would become one
+    class are refused, and so is a column that is not in `rows`.
+    """
+    from escala.data.tabular.table import is_missing
+
+    if label not in rows:
+        remedy = f"name one of {', '.join(rows.columns)}"
+        raise InputError("label", label, "is not a column of the labels", remedy)
+    names = {
+        value: re.sub(r"[^A-Za-z0-9_-]+", "-", value).strip("-_")[:64]
+        for value in rows[label].unique()
+        if not is_missing(value)
+    }
+    for name, count in Counter(names.values()).items():
+        if count > 1:
+            values = [value for value in names if names[value] == name]
+            reason, remedy = f"become the same class {name}", "rename them in the table"
+            raise InputError("label", f"{label}: {', '.join(values)}", reason, remedy)
+    return rows[label].map(names).fillna("")
+
+
 def accession_files(source: dict, classes: list[str]) -> list[Path]:
     """Return the files that list accessions; a list in the settings has no file."""
     lists = source.get("accessions", {})
@@ -73,26 +164,70 @@ def lock_file(source: dict) -> Path | None:
 
 
 def fetch(source: dict, classes: list[str], folder: Path) -> None:
-    """Copy the file of each class in `source["folder"]` to `{class}.fasta`, unpacked and wrapped.
+    """Write the records of a folder or of a labelled file to `{class}.fasta`, unpacked and wrapped.
 
-    Headers and letters stay as they are. The first word of a header is the accession. An accession
-    may occur only once in a class, because class and accession identify a record.
+    Letters stay as they are, and so do headers, whose first word is the accession. In a labelled
+    file, the identifier in the table is the accession, and is put before a header that begins
+    otherwise. An accession may occur only once in a class, because class and accession identify a
+    record. A labelled genome with several classes is left out.
     """
     from tqdm import tqdm
 
     from escala.core.console import say
     from escala.data.nucleotides import nucleotides, records, write_record
 
-    for name, path in zip(classes, class_files(source, classes), strict=True):
-        gaps = 0
-        with open(folder / f"{name}.fasta", "w", encoding="utf-8") as fasta:
-            for record in tqdm(records(path), desc=name, unit="genome", disable=None):
-                # A wrong record is refused here, so that the message names the user's file.
-                [(_, genome)] = nucleotides([record], path)
-                gaps += len(record[1]) - len(genome)
-                write_record(fasta, *record)
-        if gaps:
-            say(f"{path}: its {gaps} gaps, as of an alignment, are no letters and are left out")
+    if "labels" in source:
+        labelled = _labelled_records(source, classes)
+    else:
+        files = zip(classes, class_files(source, classes), strict=True)
+        labelled = ((name, path, *record) for name, path in files for record in records(path))
+    gaps: Counter[Path] = Counter()
+    with ExitStack() as opened:
+        written = {
+            name: opened.enter_context(open(folder / f"{name}.fasta", "w", encoding="utf-8"))
+            for name in classes
+        }
+        for name, path, *record in tqdm(labelled, unit="genome", disable=None):
+            # A wrong record is refused here, so that the message names the user's file.
+            [(_, genome)] = nucleotides([record], path)
+            gaps[path] += len(record[1]) - len(genome)
+            write_record(written[name], *record)
+    for path, count in gaps.items():
+        if count:
+            say(f"{path}: its {count} gaps, as of an alignment, are no letters and are left out")
+
+
+def _labelled_records(source: dict, classes: list[str]) -> Iterator[tuple[str, Path, str, str]]:
+    """Yield class, file, header and sequence of each labelled record of `classes`."""
+    from escala.core.console import say
+    from escala.data.nucleotides import records
+
+    fasta, table = label_files(source)
+    rows, identifiers = match_records(fasta, table)
+    names = name_classes(rows, source["label"])
+    class_of = {
+        header: names[row] for header, row in identifiers.items() if row and names[row] in classes
+    }
+    if missing := {*classes} - {*class_of.values()}:
+        remedy = f"remove it from classes; the table has {join_names({*names} - {''})}"
+        raise InputError("classes", join_names(missing), f"no record of {fasta} has it", remedy)
+    classes_of: dict[str, set[str]] = {}
+    for header, sequence in records(fasta, str.strip):
+        if header in class_of:
+            classes_of.setdefault(digest(sequence), set()).add(class_of[header])
+    left_out = 0
+    for header, sequence in records(fasta, str.strip):
+        if header not in class_of:
+            continue
+        if len(classes_of[digest(sequence)]) > 1:
+            left_out += 1
+            continue
+        identifier = "_".join(identifiers[header].split())
+        begins_so = header.split()[0] == identifier
+        shown = header if begins_so else f"{identifier} {header}"
+        yield class_of[header], fasta, shown, sequence
+    if left_out:
+        say(f"{fasta}: {left_out} records whose genome has several classes are left out")
 
 
 class Locked(NamedTuple):
@@ -124,29 +259,26 @@ def read_lock(path: Path, classes: list[str]) -> dict[str, list[Locked]]:
     A file that is no lock file, a repeated accession in a class, and a class without a row are
     refused.
     """
-    rows: dict[str, dict[str, Locked]] = {name: {} for name in classes}
-    with open_text(path, newline="") as handle:
-        table = csv.reader(handle, delimiter="\t")
-        if next(table, None) != COLUMNS:
-            remedy = f"start with {', '.join(COLUMNS)}"
-            raise InputError(path, "line 1", "is not the head of a lock file", remedy)
-        for row in table:
-            try:
-                name, accession, length, sha256 = row
-                locked = Locked(name, accession, int(length), sha256)
-            except ValueError:
-                locked = None
-            if not (locked and accession and re.fullmatch("[0-9a-f]{64}", sha256)):
-                reason = "is not class, accession, length and SHA-256"
-                remedy = "use the lock.tsv that Escala wrote, unchanged"
-                raise InputError(path, f"line {table.line_num}", reason, remedy)
-            if locked.accession in rows.get(locked.name, ()):
-                raise InputError(path, locked.accession, "is twice in a class", "remove a line")
-            rows.setdefault(locked.name, {})[locked.accession] = locked
+    table = read_table(path)
+    if [*table.columns] != COLUMNS:
+        remedy = f"start with {', '.join(COLUMNS)}"
+        raise InputError(path, "line 1", "is not the head of a lock file", remedy)
+    usable = table["accession"].ne("") & table["length"].str.fullmatch("[0-9]+")
+    usable &= table["sha256"].str.fullmatch("[0-9a-f]{64}")
+    if not usable.all():
+        reason = "is not class, accession, length and SHA-256"
+        remedy = "use the lock.tsv that Escala wrote, unchanged"
+        raise InputError(path, f"line {usable.idxmin() + 2}", reason, remedy)
+    twice = table["accession"][table.duplicated(["class", "accession"])]
+    if len(twice):
+        raise InputError(path, twice.iloc[0], "is twice in a class", "remove a line")
+    rows: dict[str, list[Locked]] = {name: [] for name in classes}
+    for name, accession, length, sha256 in table.itertuples(index=False):
+        rows.setdefault(name, []).append(Locked(name, accession, int(length), sha256))
     for name in classes:
         if not rows[name]:
             raise InputError(path, name, "the class has no row", "lock the dataset again")
-    return {name: [*rows[name].values()] for name in classes}
+    return {name: rows[name] for name in classes}
 
 
 def require_locked(made: list[Locked], locked: dict[str, list[Locked]], lock: Path) -> None:
