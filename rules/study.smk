@@ -4,7 +4,9 @@
 #   results/{experiment}/tables/scaling.csv and the other tables
 #   results/{experiment}/figures, with scaling.svg
 #   results/{experiment}/measurements.json
+#   results/{experiment}/data/{dataset}/split{seed}/dataset.json
 #   results/{experiment}/job.sh                              if `escala submit` wrote it
+#   the files that `scaling.proposal` names
 # OUTPUTS:
 #   results/{experiment}/study.html, study.md, study.tex
 #   results/{experiment}/study.pdf                           if Chromium is installed
@@ -15,7 +17,8 @@ rule study_document:
         tables=lambda wildcards: table_files(experiment(wildcards)),
         figures="results/{experiment}/figures",
         measurements=lambda wildcards: measurements_of(experiment(wildcards)),
-        job=job_if_any,
+        datasets=lambda wildcards: experiment(wildcards).dataset_files(),
+        attached=lambda wildcards: study_attachments(experiment(wildcards)),
     output:
         page="results/{experiment}/study.html",
         markdown="results/{experiment}/study.md",

@@ -79,4 +79,4 @@ def run(arguments: argparse.Namespace) -> int | list[str]:
 def read_statements(document: Path) -> list[str]:
     """Return the paragraph on each series of a study, from its document as Markdown."""
     text = document.read_text(encoding="utf-8")
-    return re.findall(r"^## (?!How it was measured|Job script).+\n\n(.+)$", text, re.MULTILINE)
+    return re.findall(r"^## (?:Strong|Weak) scaling .+\n\n(.+)$", text, re.MULTILINE)

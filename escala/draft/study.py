@@ -11,6 +11,7 @@ from escala.draft import program
 from escala.draft.file import PROCESSES, Draft
 from escala.draft.pair import title_of
 from escala.experiment.scaling import STEPS
+from escala.experiment.schema import SITES
 from escala.runtime.layout import Layout
 
 #: Repeats of each size: the fewest for a verdict of the rule.
@@ -94,5 +95,6 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
         },
         "resources": {"enabled": True},
     }
-    notes = drafted.notes | {"variants": "", "scaling": "`rules`: put in what your site asks for."}
+    words = f"`rules`: write the word for your site, one of {', '.join(SITES)}, or its keys."
+    notes = drafted.notes | {"variants": "", "scaling": words}
     return Draft(study, notes, drafted.sentences)

@@ -156,6 +156,13 @@ def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
         yield "scaling", scaling["kind"], f"its layouts {reason}", "write one of layouts and up_to"
     elif len(layouts_of(scaling)) < 2:
         yield "scaling.up_to", scaling["up_to"], "is a single layout", "name a larger one"
+    if scaling["rules"].get("tiers") and scaling["rules"]["against"] == BASELINE:
+        reason = "are speed-ups of doublings, and the rule compares with the baseline"
+        yield "scaling.rules.tiers", scaling["rules"]["tiers"], reason, "write against: doubling"
+    for position, entry in enumerate(scaling["plan"]):
+        known = [*map(str, layouts_of(scaling))] if has_layouts != has_largest else ()
+        key, layouts = f"scaling.plan.{position}.layout", [entry["layout"]] * ("layout" in entry)
+        yield from check_names(key, layouts, "layout in the study", known)
     if scaling["kind"] != WEAK:
         if "rows_per_rank" in scaling:
             reason = (

@@ -26,6 +26,9 @@ from escala.strategies.knobs import all_knobs
 from escala.workloads import WORKLOADS, Workload
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "config.schema.yaml"
+#: What sites ask of a scaling study: the keys of `scaling.rules`, by the word for a site.
+SITES: dict[str, dict] = read_yaml(Path(__file__).with_name("sites.yaml"))
+GENERIC = "generic"
 #: Where a folder outside the project has the workload.
 _PATH = {"path": {"description": "The folder of the workload.", "type": "string"}}
 #: The common settings of training that a program can have. It reads them by placeholders.
@@ -104,6 +107,7 @@ def validate(settings: Any, origin: str, programs: Mapping[str, Workload] = {}) 
     InputError : a key is unknown or missing, or a value is not allowed.
     """
     knows = {**WORKLOADS, **programs}
+    settings = _with_site(settings)
     filled = complete(settings, with_python_patterns(compose_schema(_common(), knows)), origin)
     # The keys are sorted now. Runs and tables need the order of the file, so restore it.
     in_order = {
@@ -115,6 +119,23 @@ def validate(settings: Any, origin: str, programs: Mapping[str, Workload] = {}) 
         for entry in filled["configurations"]
     ]
     return Settings(filled | in_order | {"configurations": configurations}, knows)
+
+
+def _with_site(settings: Any) -> Any:
+    """Return settings in which `scaling.rules` has the keys of its site; its own keys win."""
+    scaling = settings.get("scaling") if isinstance(settings, Mapping) else None
+    if not isinstance(scaling, Mapping):
+        return settings
+    schema = _common()["properties"]["scaling"]["properties"]["rules"]
+    rules = scaling.get("rules", schema["default"])
+    rules = {"site": rules} if isinstance(rules, str) else rules
+    if not isinstance(rules, Mapping):
+        return settings
+    site = rules.get("site", GENERIC)
+    keys = SITES.get(site, {}) if isinstance(site, str) else {}
+    if "efficiency" in rules:
+        keys = {key: value for key, value in keys.items() if key != "tiers"}
+    return settings | {"scaling": scaling | {"rules": {"site": site} | keys | rules}}
 
 
 def workload_settings(name: str, settings: Any, origin: str) -> dict:
@@ -241,6 +262,8 @@ def compose_schema(schema: dict, knows: Mapping[str, Workload] = WORKLOADS) -> d
         definition["properties"] = _PATH | definition.get("properties", {})
     probes = {name: probe.settings for name, probe in PROBES.items()}
     top_level = with_probe_settings(schema["properties"], probes)
+    site = {"properties": {"rules": {"properties": {"site": {"enum": [*SITES]}}}}}
+    top_level = top_level | {"scaling": merge(top_level["scaling"], site)}
     # A variant has the knobs, and those settings of training that a variant may replace.
     variant, knobs = definitions["variant"], all_knobs()
     for name in sorted(variant["properties"].keys() & knobs.keys()):

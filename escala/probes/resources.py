@@ -43,11 +43,12 @@ if TYPE_CHECKING:
 #: Switches are totals over all threads; for a thread that has ended, its last sample counts. Bytes
 #: are the counters of the interface, in the rank's own network namespace, for all processes that
 #: share it. `gpu_percent` is the sum over the GPUs on which the rank computes, and contains the use
-#: by other processes.
+#: by other processes. Bytes read and written are what the processes have moved from and to storage
+#: since they began, without what a cache in memory held.
 COLUMNS = (
     "seconds", "rank", "cpu_percent", "threads", "threads_running", "voluntary_switches",
     "involuntary_switches", "rss_bytes", "sent_bytes", "received_bytes", "gpu_percent",
-    "gpu_memory_bytes",
+    "gpu_memory_bytes", "read_bytes", "written_bytes",
 )  # fmt: skip
 _quantity = partial(value, minimum=0)
 _INTERFACE = "the run's interface {}, for all processes that share it."
@@ -74,6 +75,12 @@ _RESULT = {
         "number?", "Mean use, by all processes, of the GPUs on which this process computed.", "%"
     ),
     "gpu_memory_bytes_max": _quantity("integer?", "Most memory on these GPUs.", "bytes"),
+    "read_bytes_max": _quantity(
+        "integer?",
+        "What it read from storage until the training steps ended, without what memory held.",
+        "bytes",
+    ),
+    "written_bytes_max": _quantity("integer?", "What it wrote to storage until then.", "bytes"),
 }
 
 
@@ -202,7 +209,7 @@ def summary(table: pd.DataFrame, within: Mapping[int, tuple[float, float] | None
         result = {"rank": int(rank), "samples": len(samples)}
         for name in ("cpu_percent", "threads_running", "gpu_percent"):
             result[f"{name}_mean"] = _or_none(float, samples[name].mean())
-        for name in ("rss_bytes", "threads", "gpu_memory_bytes"):
+        for name in ("rss_bytes", "threads", "gpu_memory_bytes", "read_bytes", "written_bytes"):
             result[f"{name}_max"] = _or_none(int, samples[name].max())
         for name in ("voluntary_switches", "involuntary_switches", "sent_bytes", "received_bytes"):
             known, growth, rate = samples.sort_values("seconds").dropna(subset=name), None, None
@@ -280,6 +287,7 @@ class Rank:
                 self._switches = tuple(total + now - then for total, now, then in parts)
             self._counts = {thread: counts for thread, (_, counts) in threads.items()}
             voluntary, involuntary = self._switches
+        moved = _unless_denied(lambda: [process.io_counters() for process in self._processes])
         sent, received = _unless_denied(_traffic, self._pid, interface) or (None, None)
         return {
             "seconds": f"{seconds:.6f}",
@@ -295,6 +303,9 @@ class Rank:
             ),
             "sent_bytes": sent,
             "received_bytes": received,
+            # Processes that have ended count for the process that waited for them.
+            "read_bytes": moved and sum(counters.read_bytes for counters in moved),
+            "written_bytes": moved and sum(counters.write_bytes for counters in moved),
         }
 
     def on_gpus(self, use: GpuUse) -> dict:

@@ -292,6 +292,8 @@ def _record(
     if kept and outcome.status != "ok":
         reason = f"{reason}; the next attempt goes on after epoch {kept}"
     last = {"status": outcome.status, "reason": reason, "wall_seconds": wall_seconds}
+    if kept:
+        last["checkpoint_bytes"] = checkpoint.count_bytes(folder)
     return merge_records(known, *parts, last)
 
 

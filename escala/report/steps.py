@@ -9,8 +9,9 @@ from time import perf_counter
 from types import SimpleNamespace
 
 from escala.core.environment import call
+from escala.core.errors import InputError
 from escala.core.files import read_json, write_text
-from escala.core.readable import with_noun
+from escala.core.readable import UNAVAILABLE, size, with_noun
 from escala.measure import table
 from escala.record.disturbance import earlier, is_disturbed
 from escala.record.schema import read_result
@@ -97,19 +98,35 @@ def study_document(
     tables: list[Path],
     figures: Path,
     measurements: Path,
-    job: Sequence[Path] = (),
+    datasets: Sequence[Path],
+    attached: Sequence[Path] = (),
 ) -> None:
-    """Write the document of a scaling study, also as PDF if Chromium is installed."""
+    """Write the document of a scaling study, also as PDF if Chromium is installed.
+
+    Parameters
+    ----------
+    datasets : the descriptions of all splits.
+    attached : the files that `scaling.proposal` names, and the script that `escala submit` wrote.
+    """
     from escala.analysis.measurements import read_run
     from escala.report import study
     from escala.report.tables import read
 
+    proposal = settings.scaling["proposal"]
+    own = output["page"].with_name(JOB_SCRIPT)
+    files = {
+        "Job script of production": proposal.get("job_script"),
+        "Job script of these runs": own if "job_script" not in proposal else None,
+        "Threads of a run, by OMP_DISPLAY_AFFINITY": proposal.get("affinity"),
+    }
+    texts = {heading: job_script(Path(file)) for heading, file in files.items() if file}
     document = study.study(
         read(tables[0].parent),
         settings.title,
         settings.scaling,
         [read_run(path) for path in table.timing_runs(table.read(measurements))],
-        job_script(output["page"].with_name(JOB_SCRIPT)),
+        {heading: text for heading, text in texts.items() if text},
+        {path.parents[1].name: data_files(path.parent) for path in datasets},
     )
     links = ["tables/scaling.csv", output["markdown"].name, output["latex"].name]
     figure = (figures / "scaling.svg").read_text(encoding="utf-8")
@@ -123,7 +140,28 @@ def job_script(file: Path) -> str | None:
     """
     if not file.exists():
         return None
-    return re.sub(r"(--chdir=)[^\n\"]+", r"\1.", file.read_text(encoding="utf-8"))
+    text = file.read_text(encoding="utf-8", errors="replace")
+    return re.sub(r"(--chdir=)[^\n\"]+", r"\1.", text)
+
+
+def data_files(split: Path) -> str:
+    """Return in words how many files training reads of a split, and how large they are."""
+    from escala.data import base, files
+
+    try:
+        if (split / files.STATES).exists():
+            named = [path for path, _ in read_json(split / files.STATES).values()]
+            sizes = [
+                file.status.st_size for path in named for file in files.files(Path(path), path)
+            ]
+        else:
+            description = base.description(split)
+            sizes = [(split / name).stat().st_size for name in base.files(description)]
+    except (OSError, InputError):
+        return UNAVAILABLE
+    if not sizes:
+        return "no files that Escala knows"
+    return f"{with_noun(len(sizes), 'file')}, {size(sum(sizes))}; the largest {size(max(sizes))}"
 
 
 def check_runs(output: dict[str, Path], settings: SimpleNamespace, **files: Path) -> None:

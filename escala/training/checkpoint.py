@@ -106,6 +106,11 @@ def latest(folder: Path, run: str | None = None) -> int | None:
     return record["epoch"] if whole and run in (None, record["run"]) else None
 
 
+def count_bytes(folder: Path) -> int:
+    """Return the size of the checkpoint of the run in a folder."""
+    return sum(file.stat().st_size for file in (folder / FOLDER).rglob("*") if file.is_file())
+
+
 def forget(folder: Path) -> None:
     """Remove the checkpoint of the run in a folder, if there is one."""
     shutil.rmtree(folder / FOLDER, ignore_errors=True)

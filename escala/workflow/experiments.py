@@ -210,6 +210,17 @@ def study_files(e: Experiment) -> list[str]:
     return [f"results/{e.name}/{name}" for name in STUDY_FILES]
 
 
+def study_attachments(e: Experiment) -> list[str]:
+    """Return the files to attach to the document of a study; refuse one that does not exist."""
+    proposal = study_settings(e)["proposal"]
+    files = {key: proposal[key] for key in ("job_script", "affinity") if key in proposal}
+    for key, file in files.items():
+        if not Path(file).is_file():
+            refuse(f"{e.origin}: scaling.proposal.{key}: {file}: no such file. Remedy: correct it")
+    job = f"results/{e.name}/job.sh"
+    return [*files.values(), *[job] * Path(job).exists()]
+
+
 def if_any(name: str) -> Callable[[Wildcards], list[str]]:
     """Return a function of wildcards. It returns a file of the results if the file exists."""
 

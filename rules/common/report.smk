@@ -9,8 +9,9 @@ from escala.workflow.experiments import history_files
 REPORTS = experiments.Reports(EXPERIMENTS)
 table_files = products.tables
 scaling_of, study_files = experiments.study_settings, experiments.study_files
+study_attachments = experiments.study_attachments
 test_split = REPORTS.test_split
-predictions_if_any, job_if_any = map(experiments.if_any, ("predictions.json", "job.sh"))
+predictions_if_any = experiments.if_any("predictions.json")
 
 
 def figures_of_runs(e):

@@ -21,7 +21,7 @@ from escala.strategies.base import Numbered, Strategy
 from escala.strategies.knobs import all_knobs, complete, model_knobs, read_by_run, read_by_strategy
 from tests.calls import python
 from tests.conftest import ROOT, copy_project
-from tests.kinds import add_kind, add_reader, add_workload
+from tests.folders import add_kind, add_reader, add_workload
 from tests.workflow.conftest import SIMULATED, experiment_of
 
 #: Print what each run of an experiment is known by, in a process of the copy's own.

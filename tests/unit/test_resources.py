@@ -218,6 +218,20 @@ def test_switches_of_threads_that_have_ended_and_bytes_of_an_interface_count():
     assert voluntary == pytest.approx(ended[0] - began[0], rel=0.2) and voluntary > 200
 
 
+def test_bytes_of_storage_are_those_of_the_processes_and_of_children_that_have_ended(tmp_path):
+    """Some file systems, such as those in memory, count nothing: then nothing is asserted."""
+    write = "import os; f = open({!r}, 'wb'); f.write(bytes(4 << 20)); f.flush(); os.fsync(f)"
+    rank = resources.Rank(0, os.getpid(), proc.start_time())
+    before, counters = rank.row("lo"), psutil.Process().io_counters()
+    subprocess.run([sys.executable, "-c", write.format(str(tmp_path / "file"))], check=True)
+    after, ended = rank.row("lo"), psutil.Process().io_counters()
+    written = ended.write_bytes - counters.write_bytes
+    assert after["written_bytes"] - before["written_bytes"] == written
+    assert after["read_bytes"] - before["read_bytes"] == ended.read_bytes - counters.read_bytes
+    if written:
+        assert written >= 4 << 20
+
+
 def test_what_cannot_be_read_is_empty(run):
     """An interface that does not exist, and GPUs where there is no driver."""
     run.rank()
@@ -308,11 +322,11 @@ def test_a_gpu_is_written_beside_the_rank_that_computes_on_it(monkeypatch, run):
 def test_a_summary_takes_the_samples_between_two_moments():
     """Growth is from the first to the last sample that was read."""
     rows = [
-        (1.0, 0, np.nan, 9, 9, 0, 0, 900, 0, 0, np.nan, np.nan),
-        (3.0, 0, 80.0, 4, 2, 40, np.nan, 300, 5000, np.nan, 50.0, 7),
-        (2.0, 0, 60.0, 3, 1, 20, np.nan, 200, 1000, 10, np.nan, np.nan),
-        (9.0, 0, 99.0, 9, 9, 99, 99, 900, 9999, 9999, 99.0, 99),
-        (1.0, 1, np.nan, 1, 0, 5, 0, 100, 0, 0, np.nan, np.nan),
+        (1.0, 0, np.nan, 9, 9, 0, 0, 900, 0, 0, np.nan, np.nan, 0, 0),
+        (3.0, 0, 80.0, 4, 2, 40, np.nan, 300, 5000, np.nan, 50.0, 7, 60, 9),
+        (2.0, 0, 60.0, 3, 1, 20, np.nan, 200, 1000, 10, np.nan, np.nan, 40, np.nan),
+        (9.0, 0, 99.0, 9, 9, 99, 99, 900, 9999, 9999, 99.0, 99, 80, 99),
+        (1.0, 1, np.nan, 1, 0, 5, 0, 100, 0, 0, np.nan, np.nan, np.nan, np.nan),
     ]
     table = pd.DataFrame(rows, columns=resources.COLUMNS)
     first, second = resources.summary(table, {0: (2.0, 3.0), 1: None})
@@ -322,6 +336,7 @@ def test_a_summary_takes_the_samples_between_two_moments():
         "voluntary_switches_per_second": 20, "involuntary_switches_per_second": None,
         "sent_bytes": 4000, "sent_bytes_per_second": 4000,
         "received_bytes": None, "received_bytes_per_second": None,
+        "read_bytes_max": 60, "written_bytes_max": 9,
     }  # fmt: skip
     assert (second["samples"], second["cpu_percent_mean"], second["sent_bytes"]) == (1, None, None)
     json.dumps([first, second], allow_nan=False)

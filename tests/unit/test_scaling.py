@@ -22,6 +22,7 @@ from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.experiment import Experiment
 from escala.experiment.scaling import layouts_of
+from escala.experiment.schema import SITES
 from escala.record.plan import make_plan
 from escala.record.schema import validate_run
 from escala.report.findings import section_findings, why, write
@@ -122,6 +123,19 @@ WEAK = {"kind": "weak", "strategies": ["horovod-mpi"], "up_to": "1x2", "rows_per
             "train on the same rows",
         ),
         ({**WEAK, "variants": ["other"]}, {}, "scaling.variants", "no such variant"),
+        ({**WEAK, "rules": "nirvana"}, {}, "scaling.rules.site", "not among the values allowed"),
+        (
+            {**WEAK, "rules": {"site": "notur", "against": "baseline"}},
+            {},
+            "scaling.rules.tiers",
+            "speed-ups of doublings",
+        ),
+        (
+            {**WEAK, "plan": [{"period": "I", "package": "A", "runs": 1, "layout": "9x9"}]},
+            {},
+            "scaling.plan.0.layout",
+            "no such layout",
+        ),
         (None, {}, "configurations", "nothing is compared"),
     ],
 )
@@ -133,6 +147,28 @@ def test_what_does_not_fit_together_is_refused(scaling, more, where, reason):
     with pytest.raises(InputError) as refused:
         Experiment(copy.deepcopy(settings), "small.yaml")
     assert refused.value.where == f"small.yaml: {where}" and reason in refused.value.reason
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_the_word_for_a_site_is_its_entry_of_which_a_mapping_replaces_keys(site):
+    study = {"kind": "strong", "strategies": ["horovod-mpi"], "up_to": "1x2"}
+
+    def rules(given: object) -> dict:
+        return scaled(study | {"rules": given}).settings["scaling"]["rules"]
+
+    entry = {"same_input": False, "site": site} | SITES[site]
+    assert rules(site) == rules({"site": site}) == entry
+    assert entry["fields"] and (site == "generic" or (entry["source"] and entry["date"]))
+    changed = rules({"site": site, "efficiency": 0.7, "time": "steps"})
+    kept = {key: value for key, value in entry.items() if key != "tiers"}
+    assert changed == kept | {"efficiency": 0.7, "time": "steps"}
+    # Without a rule, that of CSC holds. A rule of the user's own has no source of another.
+    assert scaled(study).settings["scaling"]["rules"] == rules("csc-roihu")
+    assert rules({"name": "Ours"}) == rules("generic") | {"name": "Ours"}
+    assert not {"source", "efficiency"} & rules({"name": "Ours"}).keys()
+    with pytest.raises(InputError) as refused:
+        rules("nirvana")
+    assert all(known in refused.value.remedy for known in SITES)
 
 
 def test_an_epoch_of_weak_scaling_grows_with_the_ranks_and_spreads_over_the_split(tmp_path):

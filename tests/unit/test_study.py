@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,12 +17,15 @@ from test_scaling import as_weak
 from escala.analysis.measurements import read_run
 from escala.analysis.statistics import Interval
 from escala.core.files import read_json, write_json
+from escala.core.readable import size
+from escala.data.files import STATES
+from escala.experiment.schema import SITES
 from escala.record.schema import validate_run
 from escala.report import study, tables
 from escala.report.figures import scaling as figure_of_scaling
-from escala.report.steps import JOB_SCRIPT, job_script
+from escala.report.steps import JOB_SCRIPT, data_files, job_script
 from escala.report.study import statement
-from escala.report.tables.scaling import verdict
+from escala.report.tables.scaling import least_efficiency, verdict
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -33,7 +37,7 @@ SECONDS = {"1x1": 12.0, "2x1": 7.0, "4x1": 5.0}
 def rule(**more) -> dict:
     return {
         "name": "Site & Co", "efficiency": 0.75, "against": "baseline", "time": "run",
-        "same_input": True,
+        "same_input": True, "node_counts": 3, "shortest_minutes": 3, "start_at_most": 0.5,
     } | more  # fmt: skip
 
 
@@ -47,6 +51,8 @@ def settings(**more) -> dict:
         "planned_runs": 40,
         "margin": 0.5,
         "unit": {"name": "BU", "hours_of": "core", "per_hour": 2.0},
+        "proposal": {},
+        "plan": [],
     } | more
 
 
@@ -153,13 +159,13 @@ def test_a_rule_judges_what_it_asks_for(tmp_path, asked, seconds, verdicts):
 )
 def test_a_verdict_is_by_the_whole_interval_of_enough_pairs(ends, matches, weak, expected):
     given = settings(kind="weak" if weak else "strong")
-    found = verdict(Interval(*ends), matches, given)
+    found = verdict(Interval(*ends), 0.75, matches, given)
     assert found["passes"] == expected
     assert (found["rule_reason"] is None) == (expected is not None)
     # A rule may be one of weak scaling.
     if weak:
         given["rules"] = rule(same_input=False)
-        assert verdict(Interval(*ends), matches, given)["passes"] == "passes"
+        assert verdict(Interval(*ends), 0.75, matches, given)["passes"] == "passes"
 
 
 def test_weak_scaling_has_an_efficiency_and_is_not_judged_by_a_rule_of_one_input(tmp_path):
@@ -292,8 +298,9 @@ def test_a_whole_run_is_projected_from_a_window_or_unknown(tmp_path, epochs):
     assert rows[["passes", "whole_speedup", "validation_seconds"]].isna().all(axis=None)
     assert set(rows["set_up_seconds"]) == {3.0}
     runs = [read_run(path) for path in made.runs]
-    [series], about = study.study(frames, "T", settings(), runs)[2:4]
-    assert f"{WINDOW} steady steps of each run" in dict(about)["timed: train"]
+    document = study.study(frames, "T", settings(), runs)
+    [series], about = document.series, dict(document.about)
+    assert f"{WINDOW} steady steps of each run" in about["timed: train"]
     projected = ["An epoch is projected from" in note for note in series.notes]
     assert sum(projected) == 1 and ("projected to take" in series.statement) == bool(epochs)
     if epochs:
@@ -318,19 +325,147 @@ def test_sizes_of_other_work_are_named(tmp_path):
     assert f"{ROWS * STEPS}" in notes[0]
 
 
-def test_counts_of_nodes_and_the_shortest_run_are_checked(tmp_path):
-    def notes(seconds: dict[str, float]) -> str:
-        given = {"layouts": list(seconds)}
-        folder = tmp_path / "-".join(seconds) / str(max(seconds.values()))
-        frames = tabled(experiment(folder, seconds), scaling=settings(**given))
-        return " ".join(series_of(frames, **given).notes)
+def test_what_a_site_asks_of_the_runs_is_checked_and_told(tmp_path):
+    def checked(seconds: dict[str, float], change=None, **more) -> dict[str, tuple[str, str]]:
+        given = settings(layouts=list(seconds), **more)
+        folder = tmp_path / "-".join(seconds) / str(max(seconds.values())) / given["kind"]
+        made = experiment(folder, seconds, weak=given["kind"] == "weak")
+        rewritten(made.runs, change or (lambda run: None))
+        rows = tabled(made, scaling=given, only=["scaling"])["scaling"]
+        return {row[0]: (row[1], row[2]) for row in statement.conditions(rows, given).to_numpy()}
 
+    nodes, same, shortest, start = (
+        "3 counts of nodes at least", "the same input for all sizes",
+        "3 minutes for the shortest run", "a start that does not dominate a run",
+    )  # fmt: skip
     # Four layouts, of two counts of nodes.
-    few = notes({"1x1": 12.0, "1x2": 7.0, "2x1": 7.0, "2x2": 5.0})
-    short, long = notes(SECONDS), notes({"1x1": 900.0, "2x1": 500.0, "4x1": 300.0})
-    assert "measured: 1 and 2." in few and "counts of nodes" not in short + long
-    assert f"four nodes, takes {3 * 5 * 1.035 + 14:.1f} s" in short
-    assert "shortest whole run" not in long
+    few = checked({"1x1": 12.0, "1x2": 7.0, "2x1": 7.0, "2x2": 5.0})
+    assert few[nodes] == ("1 and 2", "no")
+    short, long = checked(SECONDS), checked({"1x1": 900.0, "2x1": 500.0, "4x1": 300.0})
+    assert {holds for _, holds in long.values()} == {"yes"} and len(long) == 4
+    assert short[shortest][1] == "no" and short[same][1] == "yes"
+    assert short[shortest][0].startswith(f"{3 * 5 * 1.035 + 14:.1f} s on four processes")
+    # Of 29.5 s, 6.9 s are set-up; steps, validation, checkpoints, evaluation and saving are not.
+    steps = 3 * 5 * 1.035
+    share = (14 - 3 * 0.65 - 2.0 - 0.7 - 0.2) / (steps + 14)
+    assert short[start] == (f"at most {share:.0%}, on four processes on four nodes", "yes")
+
+    def start_slowly(run: dict) -> None:
+        run["wall_seconds"] += 30
+
+    slow = checked({"1x1": 13.0, "2x1": 7.0, "4x1": 5.0}, start_slowly)
+    assert slow[start][1] == "no" and "more epochs" in slow[start][0]
+    # The input of weak scaling grows, and nothing is asked for that the rule leaves out.
+    weak = checked({"1x1": 4.0, "2x1": 5.0, "4x1": 8.0}, kind="weak")
+    assert weak[same] == ("the rows of an epoch grow with the processes", "no")
+    bare = {"name": "Site", "against": "baseline", "time": "run", "same_input": False}
+    assert not checked(SECONDS, rules=bare)
+
+
+TIERS = [
+    # All of a doubling, or of two, in one tier.
+    (128, 256, 1.5), (128, 512, 1.5), (512, 1024, 1.4), (1024, 2048, 1.3),
+    # 1.5 to 512 cores, then 1.4: 2.1 times for four times the cores; then 1.3 as well.
+    (256, 1024, 2.1**0.5), (256, 2048, (1.5 * 1.4 * 1.3) ** (1 / 3)),
+    # Half of a doubling is in either.
+    (512 / 2**0.5, 512 * 2**0.5, 2.1**0.5),
+    (2048, 4096, None), (1024, 2049, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("smaller", "cores", "speedup"), TIERS)
+def test_a_doubling_is_held_against_the_tier_of_its_cores(smaller, cores, speedup):
+    least = least_efficiency(SITES["notur"], smaller, cores)
+    assert least == (speedup and pytest.approx(speedup / 2))
+    # Without tiers, one number is for all.
+    assert least_efficiency(SITES["csc-roihu"], smaller, cores) == 0.75
+    assert least_efficiency(SITES["jsc"], smaller, cores) is None
+
+
+def test_a_size_is_judged_by_its_tier_and_not_beyond_the_last(tmp_path):
+    # 1.71, 1.4 and 1.11 times as fast by each doubling.
+    seconds = {"1x1": 1200.0, "2x1": 700.0, "4x1": 500.0, "8x1": 450.0}
+    made = experiment(tmp_path, seconds)
+    tiers = [{"cores": 2, "speedup": 1.4}, {"cores": 4, "speedup": 1.1}]
+    asked = rule(against="doubling", time="steps", tiers=tiers, efficiency=None)
+    rows = table(made, layouts=list(seconds), rules=asked)
+    assert rows["rule_least"].to_list()[1:3] == pytest.approx([0.7, 0.55])
+    assert rows["passes"].to_list()[1:3] == ["passes", "passes"]
+    assert pd.isna(rows.loc["8x1", "passes"])
+    assert "no number to reach for so many cores" in rows.loc["8x1", "rule_reason"]
+    higher = [tiers[0], {"cores": 8, "speedup": 1.9}]
+    rows = table(made, layouts=list(seconds), rules=asked | {"tiers": higher})
+    assert rows["passes"].to_list()[1:] == ["passes", "fails", "fails"]
+
+
+def test_without_a_number_nothing_is_judged_and_the_largest_size_is_asked_for(tmp_path):
+    given = settings(rules=SITES["archer2"] | {"same_input": False, "fields": []})
+    frames = tabled(experiment(tmp_path), scaling=given)
+    rows = frames["scaling"].set_index("layout", drop=False)
+    assert rows["passes"].isna().all() and rows["speedup"].notna().all()
+    series = series_of(frames, rules=given["rules"])
+    assert not any("≥" in name for name in series.tables["Time and efficiency"])
+    cost = f"{statement.units(rows.loc['4x1'], given):.3g} BU"
+    assert cost in series.statement and "passes" not in series.statement
+
+
+def test_the_plan_is_costed_by_period_and_package(tmp_path):
+    plan = [
+        {"period": "2027 I", "package": "WP1", "runs": 10, "layout": "4x1"},
+        {"period": "2027 II", "package": "WP2", "runs": 5},
+    ]
+    frames = tabled(experiment(tmp_path), scaling=settings(plan=plan))
+    series = series_of(frames, plan=plan)
+    found = series.tables["Compute time by period and work package"]
+    # Nothing passes beyond one process, so that is the second entry's size.
+    hours = [10 * 4 * (15 * 1.035 + 14) / 3600, 5 * (36 * 1.035 + 14) / 3600]
+    assert found["layout"].to_list() == ["4x1", "1x1 (single)", ""]
+    assert found["runs"].to_list() == ["10", "5", "15"]
+    cost = [2.0 * 1.5 * value for value in hours]
+    for name, values in (("node-hours", hours), ("BU + 50%", cost)):
+        assert found[name].map(float).to_list() == pytest.approx([*values, sum(values)], rel=5e-3)
+    assert "GPU-hours" not in found
+    assert f"the plan asks for {sum(cost):.2f} BU" in series.statement
+    # A layout without a time has no cost, and so has all.
+    rows = frames["scaling"].query("layout != '4x1'")
+    unknown = statement.plan_table(rows, settings(plan=plan))
+    assert unknown["BU + 50%"].to_list()[::2] == ["unavailable"] * 2
+
+
+def test_the_document_lists_what_is_missing_and_only_that(tmp_path):
+    made = experiment(tmp_path)
+    rewritten(made.runs, lambda run: run.update(checkpoint_bytes=1000))
+    frames, runs = tabled(made, scaling=settings()), [*map(read_run, made.runs)]
+
+    def keys(frames=frames, runs=runs, **more) -> list[str]:
+        return [key for _, key in statement.missing_fields(frames["scaling"], more, runs)]
+
+    for site, entry in SITES.items():
+        given = settings(rules={"same_input": False} | entry)
+        # These runs use no GPU, and one core for each process.
+        prose = {key: f"scaling.proposal.{key}" for key in
+                 ("software", "case", "io", "storage", "need", "job_script")}  # fmt: skip
+        filled = {"plan": "scaling.plan"}
+        filled |= dict.fromkeys(("bytes", "memory"), "resources: {enabled: true}")
+        expected = [key for field in entry["fields"] if (key := (prose | filled).get(field))]
+        assert keys(**given) == expected, site
+        sampled = frames["scaling"].assign(read_bytes=1, node_memory_bytes=1)
+        known = {"proposal": dict.fromkeys(prose, "x"), "plan": [{"period": "I"}]}
+        assert not keys({"scaling": sampled}, **given | known), site
+        # Hybrid runs place threads.
+        hybrid = [run | {"ranks": run["ranks"] | {"cores": [[0, 1], [2, 3]]}} for run in runs]
+        affinity = ["scaling.proposal.affinity"] * ("affinity" in entry["fields"])
+        assert keys({"scaling": sampled}, hybrid, **given | known) == affinity
+        document = study.study(frames, "T", given, runs)
+        lines = [line for line in study.markdown(document) if "Key: `" in line]
+        assert [line.split("`")[-2] for line in lines] == expected
+        figure = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"></svg>'
+        page = Parsed(study.html(document, figure))
+        assert [t for t in page.text_of("code") if t in expected] == expected
+    written = given | {"proposal": {"software": "Trains\n  a <net>", "job_script": "job.sh"}}
+    document = study.study(frames, "T", written, runs)
+    assert document.proposal == [("software", "Trains a <net>")]
+    assert "- **software:** Trains a <net>" in list(study.markdown(document))
 
 
 def test_compute_time_is_that_of_the_planned_runs_with_a_margin(tmp_path):
@@ -402,7 +537,7 @@ def test_the_smallest_layout_that_was_measured_is_the_baseline(tmp_path):
     frames = tabled(found, scaling=settings())
     series = series_of(frames)
     assert any(note.startswith("No time of one process: rep 1, 2") for note in series.notes)
-    assert any("measured: 2 and 4." in note for note in series.notes)
+    assert series.tables["What the site asks of the runs"]["here"].iloc[0] == "2 and 4"
 
 
 def test_a_doubling_over_other_links_is_unknown_and_says_why(tmp_path):
@@ -544,20 +679,20 @@ def test_the_forms_hold_the_same_tables(whole):
     in_markdown = [line.strip("| ").split(" | ") for line in lines if line.startswith("| 1x1")]
     assert in_markdown == [list(row) for row in rows if row[0].startswith("1x1")]
     text = "\n".join(study.latex(found))
-    assert text.count(r"\begin{tabular}") == text.count(r"\bottomrule") == 3
+    assert text.count(r"\begin{tabular}") == text.count(r"\bottomrule") == 4
     assert r"$\geq$ 75\%" in text and r"Site \& Co" not in text.split(r"\begin{table}", 1)[1]
 
 
 def test_the_job_script_is_part_of_the_document(whole, tmp_path):
-    found = whole[0]._replace(script="#SBATCH --nodes=4\nescala run <file>")
+    found = whole[0]._replace(files={"Job script": "#SBATCH --nodes=4\nescala run <file>"})
     figure = drawn(whole[1], whole[2], ["scaling"])["scaling"]
     page = Parsed(study.html(found, figure))
-    assert page.text_of("pre") == [found.script]
+    assert page.text_of("pre") == [found.files["Job script"]]
     assert "#SBATCH --nodes=4" in list(study.markdown(found))
     assert not any("Job script" in line for line in study.markdown(whole[0]))
     # No line of it ends its fence.
     script = "echo a\n```\n````sh\necho b"
-    lines = list(study.markdown(whole[0]._replace(script=script)))
+    lines = list(study.markdown(whole[0]._replace(files={"Job script": script})))
     opened = next(place for place, line in enumerate(lines) if line.endswith("`bash"))
     fence = lines[opened].removesuffix("bash")
     assert lines[opened + 1 : lines.index(fence, opened)] == script.splitlines()
@@ -566,6 +701,25 @@ def test_the_job_script_is_part_of_the_document(whole, tmp_path):
     assert job_script(file) is None
     file.write_text('#SBATCH --chdir=/home/ada/e\n#SBATCH "--chdir=/home/ada/an e"\nexec x\n')
     assert job_script(file) == '#SBATCH --chdir=.\n#SBATCH "--chdir=."\nexec x\n'
+
+
+def test_the_files_of_a_split_are_counted(tmp_path):
+    arrays = {"inputs": [{"file": "{side}.npy", "name": "x", "shape": [2], "dtype": "uint8"}]}
+    arrays["targets"] = {"file": "{side}_labels.npy", "name": "y", "shape": [], "dtype": "int64"}
+    write_json(tmp_path / "dataset.json", arrays | {"rows": {"train": 3, "test": 1}})
+    sizes = {"train": 300, "test": 100, "train_labels": 24, "test_labels": 8}
+    for name, length in sizes.items():
+        (tmp_path / f"{name}.npy").write_bytes(bytes(length))
+    assert data_files(tmp_path) == f"4 files, {size(432)}; the largest {size(300)}"
+    # Those of the user are counted where they are, and may have gone.
+    folder = tmp_path / "of user"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "a").write_bytes(bytes(7))
+    (folder / "b").write_bytes(bytes(5))
+    write_json(tmp_path / STATES, {"train": [str(folder), "state"]})
+    assert data_files(tmp_path) == f"2 files, {size(12)}; the largest {size(7)}"
+    shutil.rmtree(folder)
+    assert data_files(tmp_path) == "unavailable"
 
 
 def test_the_figure_shows_the_ideal_and_what_was_measured(whole, tmp_path):

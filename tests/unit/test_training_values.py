@@ -24,7 +24,7 @@ from escala.record import collect
 from escala.record.collect import MOST_CLASSES, evaluate
 from escala.record.invariants import plan_epochs
 from escala.training import epoch as epochs
-from escala.training.checkpoint import FOLDER, Checkpoint, latest
+from escala.training.checkpoint import FOLDER, Checkpoint, count_bytes, latest
 from escala.training.epoch import train_epoch
 from escala.training.shards import (
     Shards,
@@ -97,6 +97,9 @@ def test_the_last_checkpoint_gives_back_what_it_was_given(run):
     assert state == {"epochs": [4]}
     assert [value.tolist() for value in values] == [[4, 1.5], [2.5]]
     assert steps.read_text() == "4 of 1\n"
+    # Nothing of the epochs before is left.
+    files = [run / FOLDER / "latest.json", *(run / FOLDER / "epoch4").iterdir()]
+    assert count_bytes(run) == sum(len(file.read_bytes()) for file in files)
 
 
 def cut(path: Path) -> None:

@@ -14,9 +14,8 @@ import yaml
 from escala.core.files import sha256_file
 from escala.experiment import folders
 from tests.calls import python
-from tests.folders import GUIDE, changed, copied
-from tests.kinds import READER
-from tests.kinds import WORKLOAD as DENSE
+from tests.folders import GUIDE, READER, changed, copied
+from tests.folders import WORKLOAD as DENSE
 from tests.workflow.conftest import SIMULATED, experiment_of, measured
 
 OF_CLASSES = {"classification_reports", "confusion_matrices", "class_distribution", "splits"}

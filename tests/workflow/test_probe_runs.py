@@ -80,6 +80,7 @@ def test_two_probes_observe_the_same_training(probed):
     assert process["samples"] > 1
     assert 0.5 * peak < process["rss_bytes_max"] < 1.2 * peak
     assert process["cpu_percent_mean"] > 0
+    assert None not in (process["read_bytes_max"], process["written_bytes_max"])
     assert run["weights_sha256"] == other["weights_sha256"]
 
 

@@ -101,6 +101,16 @@ def test_a_weak_study_of_a_program_ends_in_its_document(snakemake, dry_run, tmp_
     (results / "job.sh").write_text("#!/bin/bash\n")
     code, said = dry_run("study", experiment=experiment)
     assert not code and "study_document" in said
+    # The script of production takes the place of the script of these runs.
+    experiment["scaling"]["proposal"] = {"job_script": "production.sh"}
+    code, said = dry_run("study", experiment=experiment)
+    assert code and "scaling.proposal.job_script: production.sh: no such file" in said
+    (tmp_path / "production.sh").write_text("srun ours\n")
+    snakemake("study", experiment=experiment)
+    written = (results / "study.md").read_text()
+    assert "## Job script of production\n\n```bash\nsrun ours\n" in written
+    assert "#!/bin/bash" not in written and "`scaling.proposal.software`" in written
+    assert "- **data: none:** no files that Escala knows" in written
 
 
 def test_an_experiment_without_a_study_is_refused(dry_run):

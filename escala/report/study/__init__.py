@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from escala.core.files import atomic
+from escala.core.readable import with_noun
 from escala.report.figures import DECLARED
 from escala.report.page import Inliner, digest, templates
 from escala.report.study.content import Study, study
@@ -52,6 +53,8 @@ def write(study: Study, page: Path, figure: str, links: Sequence[str]) -> None:
     printed = page.with_suffix(".pdf")
     reason = pdf(page, printed)
     print("\n".join(f"{series.heading}\n{series.statement}\n" for series in study.series))
+    if study.missing:
+        print(f"Missing for the site, as its top says: {with_noun(len(study.missing), 'thing')}.")
     print(f"No PDF: {reason}. To hand in: {page}" if reason else f"To hand in: {printed}")
 
 
@@ -76,6 +79,9 @@ def html(study: Study, figure: str, links: Sequence[str] = ()) -> str:
 def markdown(study: Study) -> Iterator[str]:
     """Yield the lines of the document without its figure, as Markdown."""
     yield from (f"# {study.title}", "", study.kind)
+    if study.missing:
+        yield from ("", "**Missing for the site:**", "")
+        yield from (f"- {what} Key: `{key}`" for what, key in study.missing)
     for series in study.series:
         yield from ("", f"## {series.heading}", "", series.statement)
         for caption, table in series.tables.items():
@@ -85,12 +91,17 @@ def markdown(study: Study) -> Iterator[str]:
                 yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
         if series.notes:
             yield from ("", *(f"- {note}" for note in series.notes))
-    yield from ("", "## How it was measured", "")
-    yield from (f"- **{name}:** {value}" for name, value in study.about)
-    if study.script:
-        # A fence has more backticks than any sequence of backticks in the script.
-        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", study.script)), default=0))
-        yield from ("", "## Job script", "", f"{fence}bash", *study.script.splitlines(), fence)
+    for heading, entries in (
+        ("For the site", study.proposal),
+        ("How it was measured", study.about),
+    ):
+        if entries:
+            yield from ("", f"## {heading}", "")
+            yield from (f"- **{name}:** {value}" for name, value in entries)
+    for heading, text in study.files.items():
+        # A fence has more backticks than any sequence of backticks in the text.
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+        yield from ("", f"## {heading}", "", f"{fence}bash", *text.splitlines(), fence)
 
 
 def latex(study: Study) -> Iterator[str]:

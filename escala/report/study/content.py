@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from escala.analysis.comparable import CONFIGURATION, SAME_ROWS
+from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.tables import records
 from escala.core import packages
 from escala.core.engines import ENGINES
@@ -20,20 +21,31 @@ from escala.report.findings.words import Tables, join_words, span
 from escala.report.study.statement import (
     EMULATED,
     case_in_words,
+    conditions,
     in_words,
     interval,
     layout,
+    missing_fields,
+    other_work,
+    plan_table,
     rule_in_words,
     sizes_to_state,
     statement,
+    states_number,
     units,
 )
 from escala.report.tables.base import is_cut
 from escala.report.tables.views import level, unit
 
-#: Limits of sites: the fewest different numbers of nodes, the largest fraction of a run before its
-#: steps, and the seconds of the shortest run. CSC asks for "a few minutes".
-FEWEST_NODE_COUNTS, MOST_SET_UP, FEW_MINUTES = 3, 0.5, 180
+#: What the user writes for the site, by the keys of `scaling.proposal`.
+_TITLES = {
+    "software": "software",
+    "case": "case",
+    "io": "input and output",
+    "checkpoints": "checkpoints",
+    "storage": "storage and transfers",
+    "need": "why no smaller machine",
+}
 #: The most scores of a workload that the document has.
 _MOST_SCORES = 3
 #: Columns in which series differ.
@@ -69,15 +81,19 @@ class Study(NamedTuple):
     Attributes
     ----------
     kind : a sentence that says what the document is.
+    missing : what the site asks for and the document lacks, with the key to fill.
+    proposal : what the user wrote for the site, by names.
     about : names and values on how it was measured.
-    script : the job script, or None.
+    files : texts to attach by their headings, such as the job script.
     """
 
     title: str
     kind: str
+    missing: list[tuple[str, str]]
     series: list[Series]
+    proposal: list[tuple[str, str]]
     about: list[tuple[str, str]]
-    script: str | None
+    files: dict[str, str]
 
 
 def study(
@@ -85,7 +101,8 @@ def study(
     title: str,
     settings: Mapping[str, Any],
     runs: Sequence[Mapping],
-    script: str | None = None,
+    files: Mapping[str, str] = MappingProxyType({}),
+    data: Mapping[str, str] = MappingProxyType({}),
 ) -> Study:
     """Return what the document says.
 
@@ -94,13 +111,28 @@ def study(
     tables : the tables of `escala.report.tables`.
     settings : the key `scaling` of the experiment, with all defaults.
     runs : the contents of the `run.json` files of its timing runs.
-    script : the job script that started the runs, or None.
+    files : texts to attach, by their headings.
+    data : number and size of the files of each dataset in words.
     """
     groups = tables["scaling"].groupby(SERIES, sort=False)
     series = [_series(rows, tables, settings) for _, rows in groups]
     is_emulated = tables["scaling"]["emulated"].eq(True).any()
     kind = f"Scaling study, of measured runs{f' on {EMULATED}' if is_emulated else ''}."
-    return Study(title, kind, series, list(provenance(tables, settings, runs)), script)
+    proposal = {
+        title: " ".join(settings["proposal"][key].split())
+        for key, title in _TITLES.items()
+        if key in settings["proposal"]
+    }
+    about = [*provenance(tables, settings, runs), *((f"data: {n}", data[n]) for n in data)]
+    return Study(
+        title,
+        kind,
+        list(missing_fields(tables["scaling"], settings, runs)),
+        series,
+        list(proposal.items()),
+        about,
+        dict(files),
+    )
 
 
 def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
@@ -117,10 +149,14 @@ def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
     against = "over the baseline" if rule["against"] == BASELINE else "of the doubling"
     judged_times = "whole runs" if "run" in (rule["time"], epoch_or_run) else "steps"
     judged = f"efficiency of {judged_times} {against}"
+    least = "verdict" if rule.get("tiers") else f"≥ {rule.get('efficiency', 0):.0%}"
     lines = []
     for row in records(rows):
         is_baseline = row["layout"] == row["baseline"]
         passes = "shares cores" if row["shares_cores"] else row["passes"] or "not judged"
+        if rule.get("tiers") and row["passes"]:
+            passes += f", at {row['rule_least']:.0%}"
+        verdict = {least: "baseline" if is_baseline else passes} if states_number(rule) else {}
         lines.append(
             {
                 "layout": layout(row),
@@ -133,14 +169,19 @@ def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
                 f"{weak}efficiency": interval(row, "efficiency"),
                 "speed-up of whole runs": interval(row, "whole_speedup"),
                 judged: "–" if is_baseline else interval(row, "rule_efficiency"),
-                f"≥ {rule['efficiency']:.0%}": "baseline" if is_baseline else passes,
             }
+            | verdict
         )
     tables_of_text = {
         "Time and efficiency": pd.DataFrame(lines),
+        "What the site asks of the runs": conditions(rows, settings),
         "What a run takes": _cost_table(rows, settings, has_gpus),
+        "Compute time by period and work package": plan_table(rows, settings)
+        if settings["plan"]
+        else pd.DataFrame(),
         "Scores, and predicted times": _further_table(rows, tables),
     }
+    tables_of_text = {caption: table for caption, table in tables_of_text.items() if len(table)}
     notes, unknown = list(_notes(rows, tables)), []
     for caption, table in tables_of_text.items():
         columns = table.columns[table.eq(UNAVAILABLE).all()]
@@ -170,6 +211,9 @@ def _cost_table(rows: pd.DataFrame, settings: Mapping, has_gpus: bool) -> pd.Dat
             "input, in the set-up (s)": number(row["loading_seconds"]),
             "memory of a node": _bytes(row["node_memory_bytes"]),
             "sent by a node in a step": sent,
+            "read from storage": _bytes(row["read_bytes"]),
+            "written to storage": _bytes(row["written_bytes"]),
+            "a checkpoint": _bytes(row["checkpoint_bytes"]),
             "node-hours": number(row["node_hours"]),
             "core-hours": number(row["core_hours"]),
             "use of cores (%)": number(row["core_percent"]),
@@ -219,23 +263,6 @@ def _scores(rows: pd.DataFrame, tables: Tables) -> pd.DataFrame:
 def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     """Yield unavailable values with their reasons, and what limits the series."""
     measured = rows[(rows["kind"] != UNAVAILABLE) & ~rows["shares_cores"].astype(bool)]
-    counts = sorted(measured["nodes"].unique())
-    if len(counts) < FEWEST_NODE_COUNTS:
-        listed = join_words(map(str, counts)) or "none"
-        yield f"Sites ask for {FEWEST_NODE_COUNTS} counts of nodes at least; measured: {listed}."
-    start = measured["set_up_seconds"].fillna(0) + measured["unaccounted_seconds"]
-    for row in records(measured[start > MOST_SET_UP * measured["wall_seconds"]]):
-        yield (
-            f"Set-up and unaccounted time are more than half of a whole run on "
-            f"{in_words(row)}. Sites ask for runs in which the start does not dominate: train for "
-            "more epochs."
-        )
-    walls = measured.dropna(subset=["wall_seconds"]).sort_values("wall_seconds")
-    if len(walls) and (least := walls.iloc[0])["wall_seconds"] < FEW_MINUTES:
-        yield (
-            f"The shortest whole run, on {in_words(least)}, takes {number(least['wall_seconds'])} "
-            "s. Sites ask for a few minutes at least: train for more epochs."
-        )
     configurations = tables["configurations"].merge(rows[list(CONFIGURATION)])
     runs = tables["runs"].merge(rows[list(CONFIGURATION)])
     if (measured["kind"] == "estimated").any():
@@ -254,14 +281,8 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
             f"{ASSUMED_EPOCH[0].upper()}{ASSUMED_EPOCH[1:]}. So sizes are compared for equal "
             "numbers of steps, whatever rows these hold."
         )
-    rows_of_epoch = (measured["samples_per_second"] * measured["seconds_per_epoch"]).dropna()
-    is_strong = not rows["scaling"].eq(WEAK).any()
-    if is_strong and rows_of_epoch.max() > (1 + SAME_ROWS) * rows_of_epoch.min():
-        least, most = (
-            f"{in_words(records(measured.loc[[place]])[0])} {rows_of_epoch[place]:.0f}"
-            for place in (rows_of_epoch.idxmin(), rows_of_epoch.idxmax())
-        )
-        yield f"Not the same work: the rows of an epoch are on {least}, and on {most}."
+    if other := other_work(measured):
+        yield f"Not the same work: {other}."
     if disturbed := int((runs["disturbed"].eq(True) & runs["current"]).sum()):
         yield f"Other work disturbed {with_noun(disturbed, 'run')} of {int(runs['current'].sum())}."
     for row in records(rows[rows["shares_cores"].astype(bool)]):
@@ -274,8 +295,9 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     for row in rows[rows["gain_reason"].notna() & ~rows["shares_cores"].astype(bool)].itertuples():
         which = layout_in_words(row.layout, row.strategy)
         yield f"No comparison of {which} with each smaller layout: {row.gain_reason}."
-    for row in records(rows[rows["rule_reason"].notna()]):
-        yield f"Not judged by the rule: {in_words(row)}, since {row['rule_reason']}."
+    for reason, sizes in rows.groupby("rule_reason", sort=False):
+        which = join_words(map(in_words, records(sizes)))
+        yield f"Not judged by the rule: {which}, since {reason}."
     if rows["provenance"].eq("simulated").any():
         yield "The data are simulated. Times hold for real data of the same shape, scores do not."
     batches = rows["global_batch"].dropna().unique()
@@ -376,7 +398,9 @@ def provenance(
         apart = ratios["seconds_apart"].median()
         how_paired = f"the two runs of a ratio on {where}, begun {apart:.0f} s apart"
     yield "paired runs", how_paired
-    yield "rule", f"{settings['rules']['name']}: {rule_in_words(settings['rules'])}"
+    rule = settings["rules"]
+    stated = "; ".join(rule[key] for key in ("source", "date") if key in rule)
+    yield "rule", f"{rule['name']}: {rule_in_words(rule)}{f' ({stated})' if stated else ''}"
     yield (
         "method",
         "A speed-up is a ratio of paired runs, which are of one repeat and session. Its interval "

@@ -1,4 +1,4 @@
-"""The paragraph on a series of a scaling study, the largest size that passes its rule, and words.
+"""The paragraph on a series of a scaling study, what its site asks for, and words.
 
 `statement.txt` is the template of the paragraph. A row is a row of the table `scaling` as a
 dictionary (`escala.analysis.tables.records`).
@@ -7,24 +7,33 @@ dictionary (`escala.analysis.tables.records`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from escala.analysis.comparable import CONFIGURATION
+from escala.analysis.comparable import CONFIGURATION, SAME_ROWS
 from escala.analysis.statistics import MATCHES_FOR_INTERVAL
 from escala.analysis.tables import records
+from escala.core.files import read_yaml
 from escala.core.readable import UNAVAILABLE, number, with_interval, with_noun
 from escala.core.readable import in_words as number_in_words
 from escala.experiment.runs import layout_in_words, strategy_in_words
 from escala.experiment.scaling import BASELINE, WEAK
+from escala.experiment.schema import SCHEMA
 from escala.report.findings.words import Tables, join_words
 from escala.report.tables.scaling import PASSES
 from escala.report.tables.views import unit
 
+#: Fields of the document that Escala fills: what they are, and the key with which it does.
+_FILLED = {
+    "bytes": ("Bytes that the runs read from storage and write.", "resources: {enabled: true}"),
+    "memory": ("Memory of a node.", "resources: {enabled: true}"),
+    "gpu_use": ("Use of the GPUs.", "resources: {enabled: true}"),
+    "plan": ("Compute time by period and work package.", "scaling.plan"),
+}
 #: Words for an emulated cluster.
 EMULATED = "an emulated cluster, whose nodes are parts of one machine"
 
@@ -88,9 +97,25 @@ def largest_passing(rows: pd.DataFrame) -> dict | None:
     return records(sizes[np.logical_and.accumulate(passed)])[-1]
 
 
+def states_number(rule: Mapping) -> bool:
+    """Return whether a rule has a number that sizes must reach."""
+    return bool(rule.get("efficiency") or rule.get("tiers"))
+
+
+def is_judged(settings: Mapping) -> bool:
+    """Return whether the rule judges sizes: it has a number, and is one of this kind of scaling."""
+    rule = settings["rules"]
+    return states_number(rule) and not (settings["kind"] == WEAK and rule["same_input"])
+
+
 def rule_in_words(rule: Mapping, unit: str = "epoch") -> str:
     """Return in words what a rule requires; `unit` is `escala.report.tables.views.unit`."""
     times = "whole runs" if "run" in (rule["time"], unit) else "training steps"
+    if not states_number(rule):
+        return f"a speed-up of {times}, and no number to reach"
+    if tiers := rule.get("tiers"):
+        listed = join_words(f"{tier['speedup']:g} up to {tier['cores']} cores" for tier in tiers)
+        return f"a speed-up of {times} by each doubling of the cores of {listed}"
     needed = rule["efficiency"]
     if rule["against"] == BASELINE:
         return (
@@ -100,6 +125,121 @@ def rule_in_words(rule: Mapping, unit: str = "epoch") -> str:
     return (
         f"an efficiency of {times} of {needed:.0%} of each doubling, {2 * needed:g} times the speed"
     )
+
+
+def other_work(measured: pd.DataFrame) -> str | None:
+    """Return in words the rows of an epoch, if sizes of strong scaling train on other rows.
+
+    Parameters
+    ----------
+    measured : rows of the table `scaling` of one series, with times.
+    """
+    rows_of_epoch = (measured["samples_per_second"] * measured["seconds_per_epoch"]).dropna()
+    is_weak = measured["scaling"].eq(WEAK).any()
+    if is_weak or not rows_of_epoch.max() > (1 + SAME_ROWS) * rows_of_epoch.min():
+        return None
+    least, most = (
+        f"{in_words(records(measured.loc[[place]])[0])} {rows_of_epoch[place]:.0f}"
+        for place in (rows_of_epoch.idxmin(), rows_of_epoch.idxmax())
+    )
+    return f"the rows of an epoch are on {least}, and on {most}"
+
+
+def conditions(rows: pd.DataFrame, settings: Mapping) -> pd.DataFrame:
+    """Return what the site asks of the runs of a series, what they are, and whether it holds."""
+    rule, lines = settings["rules"], []
+    measured = rows[(rows["kind"] != UNAVAILABLE) & ~rows["shares_cores"].astype(bool)]
+    walls = measured["wall_seconds"]
+
+    def add(condition: str, value: str, holds: bool | None) -> None:
+        word = UNAVAILABLE if holds is None else "yes" if holds else "no"
+        lines.append({"condition": condition, "here": value, "holds": word})
+
+    if least := rule.get("node_counts"):
+        counts = sorted(measured["nodes"].unique())
+        value = join_words(map(str, counts)) or "none"
+        add(f"{least} counts of nodes at least", value, len(counts) >= least)
+    if rule["same_input"]:
+        is_weak, other = settings["kind"] == WEAK, other_work(measured)
+        value = "the rows of an epoch grow with the processes" if is_weak else other or "the same"
+        add("the same input for all sizes", value, not (is_weak or other))
+    more_epochs = ": train for more epochs"
+    if minutes := rule.get("shortest_minutes"):
+        condition, value, holds = f"{minutes:g} minutes for the shortest run", UNAVAILABLE, None
+        if walls.notna().any():
+            least = records(measured.loc[[walls.idxmin()]])[0]
+            holds = least["wall_seconds"] >= 60 * minutes
+            value = f"{number(least['wall_seconds'])} s on {in_words(least)}"
+        add(condition, value + more_epochs * (holds is False), holds)
+    if most := rule.get("start_at_most"):
+        shares = (measured["set_up_seconds"].fillna(0) + measured["unaccounted_seconds"]) / walls
+        condition, value, holds = "a start that does not dominate a run", UNAVAILABLE, None
+        if shares.notna().any():
+            longest, holds = records(measured.loc[[shares.idxmax()]])[0], bool(shares.max() <= most)
+            value = f"at most {shares.max():.0%}, on {in_words(longest)}"
+        add(condition, value + more_epochs * (holds is False), holds)
+    return pd.DataFrame(lines)
+
+
+def missing_fields(
+    rows: pd.DataFrame, settings: Mapping, runs: Sequence[Mapping]
+) -> Iterator[tuple[str, str]]:
+    """Yield what the site asks for and the document lacks: what it is, and the key to fill.
+
+    Parameters
+    ----------
+    rows : the table `scaling`.
+    runs : as in `escala.report.study.content.study`.
+    """
+    timed = rows[rows["kind"] != UNAVAILABLE]
+    known = {
+        "bytes": timed["read_bytes"].notna().all(),
+        "memory": timed["node_memory_bytes"].notna().all(),
+        "checkpoints": timed["checkpoint_bytes"].notna().all(),
+        "gpu_use": (timed["gpus"].eq(0) | timed["gpu_percent"].notna()).all(),
+        "plan": bool(settings["plan"]),
+        # One process, or one core for each, places no threads.
+        "affinity": not any(
+            max(map(len, run["ranks"]["cores"][1:]), default=1) > 1 for run in runs
+        ),
+    }
+    properties = read_yaml(SCHEMA)["properties"]["scaling"]["properties"]["proposal"]["properties"]
+    for field in settings["rules"].get("fields", ()):
+        if field in settings["proposal"] or known.get(field):
+            continue
+        yield _FILLED.get(field) or (properties[field]["description"], f"scaling.proposal.{field}")
+
+
+def size_to_ask(rows: pd.DataFrame, settings: Mapping) -> dict | None:
+    """Return the row of the size for which compute time is asked; None without one.
+
+    It is the largest that passes, or the largest to state if the rule judges none.
+    """
+    if is_judged(settings):
+        return largest_passing(rows)
+    return next(iter(records(sizes_to_state(rows).tail(1))), None)
+
+
+def plan_table(rows: pd.DataFrame, settings: Mapping) -> pd.DataFrame:
+    """Return the compute time of each entry of the plan, and of all; the unit has the margin."""
+    sizes = {row["layout"]: row for row in records(rows)}
+    usual, lines = size_to_ask(rows, settings), []
+    for entry in settings["plan"]:
+        row = sizes.get(entry["layout"]) if "layout" in entry else usual
+        line = {"period": entry["period"], "work package": entry["package"]}
+        line |= {"layout": layout(row) if row else UNAVAILABLE, "runs": entry["runs"]}
+        for name in ("node", "GPU"):
+            hours = row and row[f"{name.lower()}_hours"]
+            line[f"{name}-hours"] = math.nan if hours is None else hours * entry["runs"]
+        cost = units(row, settings | {"planned_runs": entry["runs"]}) if row else math.nan
+        lines.append(line | {f"{settings['unit']['name']} + {settings['margin']:.0%}": cost})
+    table = pd.DataFrame(lines)
+    if not table["GPU-hours"].any():
+        table = table.drop(columns="GPU-hours")
+    sums = table.iloc[:, 3:].sum(skipna=False)
+    table.loc[len(table)] = ["all", "", "", *sums]
+    amounts = table.iloc[:, 4:].map(number)
+    return table.iloc[:, :3].assign(runs=table["runs"].map("{:.0f}".format)).join(amounts)
 
 
 def statement(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> str:
@@ -136,6 +276,8 @@ def statement(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> str:
         rows=records(rows),
         sizes=records(sizes),
         best=largest_passing(rows),
+        size=size_to_ask(rows, settings),
+        is_judged=is_judged(settings),
         emulated=EMULATED if rows["emulated"].eq(True).any() else None,
         needed=number_in_words(MATCHES_FOR_INTERVAL),
         most_pairs=f"{rows['matches'].fillna(0).max():.0f}",
@@ -148,6 +290,7 @@ def statement(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> str:
         is_weak=settings["kind"] == WEAK,
         rule=settings["rules"],
         planned_runs=settings["planned_runs"],
+        plan=plan_table(rows, settings).iloc[-1, -1] if settings["plan"] else None,
         margin=settings["margin"],
         unit_name=settings["unit"]["name"],
         hours=hours,

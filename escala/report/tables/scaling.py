@@ -7,8 +7,9 @@ measure. With weak scaling, ratios compare the time for the same number of rows.
 processes share cores is compared with nothing.
 
 The rule of a site asks for an efficiency, p_b T_b / (p_n T_n) of cores p and times T. T is the time
-of whole runs or of training steps, and b the baseline or the next smaller size. A size passes or
-fails by the whole interval of its efficiency, from five paired runs on.
+of whole runs or of training steps, and b the baseline or the next smaller size. A site may ask for
+less of more cores, or state no number. A size passes or fails by the whole interval of its
+efficiency, from five paired runs on.
 """
 
 from __future__ import annotations
@@ -162,11 +163,13 @@ def _times(
 
 def _gains(over_baseline: Comparison, over_smaller: Comparison, judge: Judge) -> dict:
     """Return the columns on what a size gains over the baseline and over the next smaller size."""
-    cores_to_baseline, cores_to_smaller = (
-        base.cores_of(judge.runs[compared.names][0])
-        / base.cores_of(judge.runs[compared.reference_names][0])
-        for compared in (over_baseline, over_smaller)
-    )
+    cores, cores_of_baseline, cores_of_smaller = (
+        base.cores_of(judge.runs[names][0])
+        for names in (
+            over_baseline.names, over_baseline.reference_names, over_smaller.reference_names
+        )
+    )  # fmt: skip
+    cores_to_baseline, cores_to_smaller = cores / cores_of_baseline, cores / cores_of_smaller
     gain, gain_of_doubling = (
         _gain(compared, judge, base.ratios) for compared in (over_baseline, over_smaller)
     )
@@ -180,6 +183,7 @@ def _gains(over_baseline: Comparison, over_smaller: Comparison, judge: Judge) ->
     else:
         judged = _gain(over_smaller, judge, ratios)
         efficiency = efficiency_of_doubling(judged.factor, cores_to_smaller)
+    least = least_efficiency(rule, cores_of_smaller, cores)
     of_doubling = efficiency_of_doubling(gain_of_doubling.factor, cores_to_smaller)
     return {
         "matches": gain.matches,
@@ -191,8 +195,9 @@ def _gains(over_baseline: Comparison, over_smaller: Comparison, judge: Judge) ->
         or gain_of_doubling.reason
         or (None if whole.reason == _CUT else whole.reason),
         **efficiency.columns("rule_efficiency"),
+        "rule_least": least,
         "rule_matches": judged.matches,
-        **verdict(efficiency, judged.matches, study, judged.reason, judged.stays_disturbed),
+        **verdict(efficiency, least, judged.matches, study, judged.reason, judged.stays_disturbed),
     }
 
 
@@ -206,8 +211,28 @@ def efficiency_of_doubling(speedup: Interval, times_the_cores: float) -> Interva
     return Interval(*(laws.efficiency_of_doubling(f, times_the_cores) for f in speedup))
 
 
+def least_efficiency(rule: Mapping, smaller: int, cores: int) -> float | None:
+    """Return the least efficiency that a rule allows; None if it states none for so many cores.
+
+    With tiers it is that of each doubling: half of the speed-up of the tier. Where the cores pass
+    through several tiers, it is the geometric mean over the doublings.
+
+    Parameters
+    ----------
+    smaller, cores : the cores of the next smaller size, and of the size.
+    """
+    if not rule.get("tiers"):
+        return rule.get("efficiency")
+    ends, speedups = zip(*((tier["cores"], tier["speedup"]) for tier in rule["tiers"]), strict=True)
+    if not smaller < cores <= ends[-1]:
+        return None
+    doublings = np.diff(np.log2(np.clip([smaller, *ends], smaller, cores)))
+    return float(2 ** (doublings @ np.log2(speedups) / doublings.sum()) / 2)
+
+
 def verdict(
     efficiency: Interval,
+    least: float | None,
     matches: int,
     study: Mapping,
     reason: str | None = None,
@@ -218,6 +243,7 @@ def verdict(
     Parameters
     ----------
     efficiency : the efficiency that the rule judges.
+    least : the result of `least_efficiency`.
     matches : the number of paired runs behind the efficiency.
     reason : why the efficiency is unknown.
     stays_disturbed : whether other work disturbed too many of the runs.
@@ -231,12 +257,16 @@ def verdict(
             "passes": None,
             "rule_reason": reason or "it has no more cores than the smaller size",
         }
+    if least is None:
+        of_cores = " for so many cores" if rule.get("tiers") else ""
+        why = f"{rule['name']} states no number to reach{of_cores}"
+        return {"passes": None, "rule_reason": why}
     if matches < MATCHES_FOR_INTERVAL or efficiency.low is None:
         why = f"a verdict needs {MATCHES_FOR_INTERVAL} paired runs, and there are {matches}"
         return {"passes": None, "rule_reason": why}
     if stays_disturbed:
         return {"passes": None, "rule_reason": "other work disturbed too many of the runs"}
-    passes, fails = efficiency.low >= rule["efficiency"], efficiency.high < rule["efficiency"]
+    passes, fails = efficiency.low >= least, efficiency.high < least
     return {"passes": PASSES if passes else FAILS if fails else NOT_DECIDED, "rule_reason": None}
 
 
@@ -319,6 +349,7 @@ def _costs(runs: Sequence[Measurement], timed: Sequence[Measurement], row: Mappi
         "closing_seconds": None if None in closing else sum(closing),
         "unaccounted_seconds": None if wall is None else wall - sum(known),
         "loading_seconds": row["loading_seconds"],
+        "checkpoint_bytes": _median([run.get("checkpoint_bytes") for run in timed]),
         **{f"{resource}_hours": hours and hours * count for resource, count in counts.items()},
         "global_batch": run["training"]["global_batch"] or _rows_of_step(run),
         **{f"samples_per_second{end}": row[f"samples_per_second{end}"] for end in _ENDS},
@@ -358,7 +389,8 @@ def _resources(runs: Sequence[Measurement]) -> dict:
     """
     # For each quantity, the values of the runs in which the quantity is known.
     values: dict[str, list[float]] = {
-        "node_memory_bytes": [], "sent_bytes_per_step": [], "core_percent": [], "gpu_percent": []
+        "node_memory_bytes": [], "sent_bytes_per_step": [], "core_percent": [], "gpu_percent": [],
+        "read_bytes": [], "written_bytes": [],
     }  # fmt: skip
     for run in runs:
         if not run["resources"]:
@@ -375,6 +407,10 @@ def _resources(runs: Sequence[Measurement]) -> dict:
         if nodes > 1 and steps and None not in sent:
             seconds = sum(epoch["train_seconds"] for epoch in run["epochs"])
             values["sent_bytes_per_step"].append(max(sent) * seconds / steps)
+        for name in ("read_bytes", "written_bytes"):
+            moved = [process.get(f"{name}_max") for process in run["resources"]]
+            if None not in moved:
+                values[name].append(sum(moved))
         core_percent, gpu_percent = (
             [percent for process in run["resources"] if (percent := process.get(name)) is not None]
             for name in ("cpu_percent_mean", "gpu_percent_mean")
