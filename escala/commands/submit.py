@@ -195,7 +195,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--setup", metavar="LINE", action="append", default=[], help=text)
     for name, what in OPTIONS.items():
         by = [key for key, value in SCHEDULERS.items() if name in value.options]
-        text = f"{what} ({', '.join(by)})"
+        text = what + f" ({', '.join(by)})" * (len(by) < len(SCHEDULERS))
         parser.add_argument(f"--{name}", metavar="NAME", help=text)
     parser.add_argument(
         "--output", metavar="FILE", help="file to write; default: results/NAME/job.sh"
