@@ -1,7 +1,7 @@
 """Advise which configuration of an experiment to use, or not to distribute the training at all.
 
 It measures nothing: an answer takes seconds. Without a calibration the answer is a measured
-configuration. docs/how-to/advise.md explains it.
+configuration. docs/how-to/predict-times.md explains it.
 """
 
 from __future__ import annotations

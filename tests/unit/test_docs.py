@@ -281,8 +281,10 @@ def test_an_exercise_trains_as_often_in_pytorch_and_as_its_page_says(file, tmp_p
     if times := re.search(r"trains (\d+) times", page.read_text()):
         assert counts == [int(times[1])] * 2
     for name, path in re.findall(r"results/([\w-]+)/runs/([^*\s]*)/run\.json", page.read_text()):
-        *configuration, probe = path.split("/")
-        {each.name: each for each in both}[name].run(*configuration, None, probe)
+        *configuration, folder = path.split("/")
+        probe, _, repeat = folder.partition(".rep")
+        experiment = {each.name: each for each in both}[name]
+        experiment.run(*configuration, int(repeat) if repeat else None, probe)
 
 
 @pytest.mark.sweep

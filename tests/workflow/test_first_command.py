@@ -65,6 +65,20 @@ def test_fitted_workloads_join_the_tables_of_the_others(experiment, results):
     np.testing.assert_array_equal(load(run.parent).probabilities(test).argmax(axis=1), kept)
 
 
+def test_results_are_read_in_python(first_command, results):
+    page = ROOT / "docs" / "how-to" / "results-in-python.md"
+    own = "test_results_are_read_in_python"
+    code = "".join(block.text for block in blocks(page) if block.run_by.endswith(own))
+    call = [sys.executable, "-c", code]
+    done = subprocess.run(call, cwd=first_command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    ratios = pd.read_csv(results / "tables" / "speedup.csv").query("kind == 'measured'")
+    assert len(ratios) and all(f"{round(ratio, 2):g}" in done.stdout for ratio in ratios["ratio"])
+    run = read_json(next(results.glob("runs/*/virus-cnn/horovod-mpi/1x2/*/native/rep1/run.json")))
+    # The median of one repeat is its value; pandas prints six digits.
+    assert all(f"{epoch['loss']:.5f}"[:6] in done.stdout for epoch in run["epochs"])
+
+
 @pytest.mark.sweep
 def test_the_tutorial_goes_on_with_files_of_ones_own(first_command, tmp_path):
     """Run the commands that name this test, in one shell; on the lab, only as a dry run."""

@@ -324,7 +324,9 @@ def test_a_program_runs_as_it_is(name, tmp_path, monkeypatch):
     """On one process and on two, in the first repeat, and its epochs are known."""
     case = CASES[name]
     if case.needs and case.needs not in os.environ:
-        pytest.skip(f"{case.needs} names no interpreter; see docs/how-to/example-programs.md")
+        pytest.skip(
+            f"{case.needs} names no interpreter; see docs/how-to/bring-your-own-workload.md"
+        )
     if name == "heat" and shutil.which("cc") is None:
         pytest.skip("there is no C compiler; install gcc")
     monkeypatch.chdir(ROOT)
