@@ -39,15 +39,14 @@ def escala(mine: Path, *arguments: str) -> subprocess.CompletedProcess:
 
 
 def fasta(folder: Path) -> list[str]:
-    genome = "ACGT" * 300
-    for name in ("NORTH", "SOUTH"):
-        records = (f">{name}{number}\n{genome}{'A' * number}\n" for number in range(20))
+    for name, unit in (("NORTH", "ACGT"), ("SOUTH", "AGCT")):
+        records = (f">{name}{number}\n{unit * 300}{'A' * number}\n" for number in range(20))
         (folder / f"{name}.fasta").write_text("".join(records))
     return ["--data", str(folder)]
 
 
 def table(folder: Path) -> list[str]:
-    rows = (f"{number},{number**2},{'ab'[number % 2]}\n" for number in range(40))
+    rows = (f"{number % 7},{number**2},{'ab'[number % 2]}\n" for number in range(40))
     (folder / "rows.csv").write_text("".join(rows))
     return ["--data", str(folder / "rows.csv"), "--strategies", "horovod-gloo", "mirrored"]
 

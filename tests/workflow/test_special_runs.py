@@ -43,7 +43,7 @@ def test_a_session_that_decides_stops_and_a_further_call_has_nothing_to_do(
     )
     table = "results/small/tables/looks.csv"
     before = snakemake("--dry-run", experiment=experiment)
-    assert "The estimate is for 10 repeats." in before.stdout
+    assert "after at most 10 repeats" in before.stdout
     # Two configurations and the second runs of one, ten times.
     assert "30 runs to measure" in before.stdout
     kept = {"ESCALA_STORE": str(tmp_path / "store"), "ESCALA_MEASURE_AGAIN": ""}
