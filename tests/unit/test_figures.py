@@ -27,6 +27,7 @@ from fixtures_runs import (
     with_classes,
     with_fits,
 )
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from pages import tabled, three
 
 from escala.analysis.comparable import CONFIGURATION
@@ -451,6 +452,41 @@ def test_strategies_differ_for_colour_blind_readers(blindness, what):
     # Matplotlib has no more filled markers: a further strategy shares one, in another colour.
     markers = {strategy_look(name).marker for name in names}
     assert len(markers) == min(len(names), len(MARKERS))
+
+
+def test_colours_stand_out_from_paper_and_texts_from_cells():
+    names = [str(number) for number in range(12)]
+    colours = [
+        *(strategy_look(name).colour for name in STRATEGIES),
+        *(common.shade(strategy_look(name).colour, n) for name in STRATEGIES for n in range(3)),
+        *common.palette(names[:9]).values(), *common.palette(names).values(),
+        *common.palette_in_order(names).values(),
+    ]  # fmt: skip
+    # White is 21 times as light as black, and grey of 18 % is as far from both.
+    assert common.contrast("black") == pytest.approx(21)
+    assert common.contrast("#757575") == pytest.approx(4.6, abs=0.05)
+    assert min(map(common.contrast, colours)) > 2.99
+    axes = common.new(4, 4).subplots()
+    values = pd.DataFrame(np.linspace(0, 1, 100).reshape(10, 10))
+    common.heat_map(axes, values, annot=True, vmin=0, vmax=1, cmap="cividis")
+    cells = axes.collections[0].get_facecolors()
+    pairs = zip(axes.texts, cells, strict=True)
+    assert min(common.contrast(text.get_color(), cell[:3]) for text, cell in pairs) >= 4.5
+
+
+def test_a_phone_shows_a_whole_legend():
+    figure = common.new(9.5, 3)
+    figure.subplots()
+    names = [f"a long name of a part, {'wide ' * n}" for n in range(7)]
+    common.legend(figure, {name: mpl.lines.Line2D([], []) for name in names}, "parts")
+    common.finish(figure, ["A title", "data"], ["A note."])
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    [legend], [axes] = figure.legends, figure.axes
+    box = legend.get_window_extent(renderer)
+    assert box.x0 >= 0 and box.x1 <= common.NARROW * figure.dpi
+    assert figure._supxlabel.get_window_extent(renderer).y1 <= box.y0 + 2
+    assert box.y1 <= axes.get_tightbbox(renderer).y0 + 2
 
 
 def _frame(*rows: tuple[str, str]) -> pd.DataFrame:

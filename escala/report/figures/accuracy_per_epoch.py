@@ -62,7 +62,8 @@ def _panel(axes: Axes, frame: pd.DataFrame, kind: str, look_of: dict[str, Look])
             median.index + shift, median, color=look.colour, marker=look.marker,
             linestyle=look.line, fillstyle=look.fill, markersize=5, linewidth=1.2, label=label,
         )  # fmt: skip
-        axes.scatter(runs["epoch"] + shift, runs[kind], s=9, color=look.colour, alpha=0.45)
+        style = {"edgecolors": [look.colour], **common.CIRCLES}
+        axes.scatter(runs["epoch"] + shift, runs[kind], s=9, **style)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     label = "training accuracy\n(while training)"
     if kind == "validation_accuracy":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -52,10 +51,9 @@ NAMES = {
     "negotiation": "negotiation and cycle",
     UNEXPLAINED: "unexplained",
 }
-COLOURS = common.palette(PARTS) | {OFF_CORE: (0.35, 0.35, 0.35), UNEXPLAINED: (0.75, 0.75, 0.75)}
-# Forward and backward pass have a lighter and a darker shade of the colour of their sum.
-_SHADES = sns.light_palette(COLOURS["compute"], 3)[1], sns.dark_palette(COLOURS["compute"], 4)[2]
-COLOURS |= dict(zip(PASSES, _SHADES, strict=True))
+COLOURS = common.palette(PARTS) | {OFF_CORE: (0.35, 0.35, 0.35), UNEXPLAINED: (0.55, 0.55, 0.55)}
+# Forward and backward pass have darker shades of the colour of their sum.
+COLOURS |= {part: common.shade(COLOURS["compute"], 2 - n) for n, part in enumerate(PASSES)}
 MILLISECONDS = 1000
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
@@ -53,9 +52,9 @@ def draw(tables: common.Tables) -> Figure:
             "weighted average": scores.mul(rows, axis=0).sum() / rows.sum(),
         }
         report = pd.concat([by_class, pd.DataFrame(averages).T.assign(actual=rows.sum())])
-        sns.heatmap(
-            report[SCORES].astype(float), annot=True, fmt=".3f", vmin=darkest, vmax=1,
-            cmap=COLOURS, cbar=False, linewidths=0.5, ax=axes, xticklabels=SCORES,
+        common.heat_map(
+            axes, report[SCORES].astype(float), annot=True, fmt=".3f", vmin=darkest, vmax=1,
+            cmap=COLOURS, linewidths=0.5, xticklabels=SCORES,
             annot_kws={"fontsize": 8}, yticklabels=list(map(_name, report.index, report["actual"])),
         )  # fmt: skip
         axes.axhline(len(frame), color="white", linewidth=3)

@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 # A terminal in a notebook inherits the notebook's backend, which cannot draw here.
 os.environ["MPLBACKEND"] = "agg"
@@ -30,17 +32,23 @@ from escala.strategies import STRATEGIES
 
 Colour = tuple[float, float, float]
 
-_COLOURBLIND = sns.color_palette("colorblind")
 MARKERS = "osD^vPX*<>phHd8"
 _LINES, _FILLS = ("-", "--", "-.", ":"), ("full", "none")
 Tables = Mapping[str, pd.DataFrame]
-
-#: The qualitative scheme *muted* of Paul Tol (SRON/EPS/TN/09-002, 2021). Strategies have other
-#: colours.
-MUTED = (
-    "#CC6677", "#332288", "#DDCC77", "#117733", "#88CCEE", "#882255", "#44AA99", "#999933",
-    "#AA4499",
+#: Seaborn's palette *colorblind*, each colour as much darker as its contrast with white needs, and
+#: as keeps strategies apart for colour-blind readers.
+_COLOURBLIND = (
+    "#006197", "#ce8404", "#016e50", "#743300", "#cb78bc", "#bf895b", "#67475e", "#676767",
+    "#87811a", "#336d8e",
 )  # fmt: skip
+#: The qualitative scheme *muted* of Paul Tol (SRON/EPS/TN/09-002, 2021), darkened alike. Strategies
+#: have other colours.
+MUTED = (
+    "#cb6577", "#332288", "#a29555", "#117733", "#669bb6", "#882255", "#41a493", "#999933",
+    "#a94499",
+)  # fmt: skip
+#: Thin lines and edges in grey; the points of single runs are circles.
+GREY, CIRCLES = "0.5", {"facecolors": "none", "linewidth": 0.8}
 DPI = 150
 #: Sizes of texts in points.
 FIGURE_TITLE, PANEL_TITLE, LABEL, LEGEND, NOTE = 12.0, 10.0, 9.25, 9.0, 8.0
@@ -140,13 +148,13 @@ def palette(names: Sequence[str]) -> dict[str, Colour]:
 
     Up to nine colours differ for colour-blind readers too.
     """
-    colours = MUTED if len(names) <= len(MUTED) else sns.color_palette("husl", len(names))
+    colours = MUTED if len(names) <= len(MUTED) else sns.husl_palette(len(names), l=0.5)
     return {name: mpl.colors.to_rgb(colour) for name, colour in zip(names, colours, strict=False)}
 
 
 def palette_in_order(names: Sequence[str]) -> dict[str, Colour]:
     """Return a colour per name, from light to dark, for names that have an order."""
-    shades = np.linspace(0.85, 0.05, len(names))
+    shades = np.linspace(0.55, 0.0, len(names))
     colours = mpl.colormaps["viridis"](shades)[:, :3]
     return {name: tuple(colour) for name, colour in zip(names, colours, strict=True)}
 
@@ -322,23 +330,30 @@ def legend_of(figure: Figure, axes: Iterable[Axes], heading: str) -> None:
 
 
 def legend(figure: Figure, handles: Mapping[str, Artist], heading: str) -> None:
-    """Put a legend alongside a figure. The figure grows until the legend's height fits."""
+    """Put a legend below a figure, which grows by it.
+
+    The legend stands at the left and is at most `NARROW` wide, so a phone shows all of it.
+    """
     wrapped, spacing = wrap_names(handles, LEGEND), 0.5
-    lines = [line for name in [heading, *wrapped] for line in name.split("\n")]
-    height = (len(lines) + spacing * (len(handles) + 2)) * LEGEND * _LINE / 72
-    figure.set_figheight(max(figure.get_figheight(), height + 0.2))
     # The line or patch of a name takes 0.65 inches, with its margins.
-    width = max(text_width(line, LEGEND) for line in lines) + 0.65
-    figure.get_layout_engine().set(rect=(0, 0, 1 - width / figure.get_figwidth(), 1))
+    width = 0.65 + max(text_width(line, LEGEND) for name in wrapped for line in name.split("\n"))
+    columns = min(len(handles), max(1, int(NARROW / width)))
+    rows = -(-len(handles) // columns)
+    lines = 1 + max(name.count("\n") for name in wrapped)
+    inches = (1 + rows * (lines + spacing) + 2 * spacing) * LEGEND * _LINE / 72
+    height = figure.get_figheight() + inches
+    figure.set_figheight(height)
+    figure.get_layout_engine().set(rect=(0, inches / height, 1, 1 - inches / height))
     figure.legend(
-        handles.values(), wrapped, loc="center right", title=heading, labelspacing=spacing
-    )
+        handles.values(), wrapped, loc="lower left", title=heading, labelspacing=spacing,
+        ncols=columns, alignment="left",
+    )  # fmt: skip
 
 
 def finish(figure: Figure, heads: Sequence[str], notes: Iterable[str] = ()) -> None:
     """Put a title above a figure and notes below it; the figure grows by them.
 
-    Draw everything else before: this function keeps legends alongside the axes.
+    Draw everything else before: this function keeps legends between the axes and the notes.
 
     Parameters
     ----------
@@ -350,6 +365,8 @@ def finish(figure: Figure, heads: Sequence[str], notes: Iterable[str] = ()) -> N
     top = height_of([above], FIGURE_TITLE)
     bottom = height_of([below], NOTE) if below else 0.0
     height = figure.get_figheight() + top + bottom
+    below_axes = figure.get_layout_engine().get()["rect"][1] * figure.get_figheight() / height
+    figure.get_layout_engine().set(rect=(0, below_axes, 1, 1 - below_axes))
     figure.set_figheight(height)
     figure.suptitle(above)
     if below:
@@ -391,7 +408,7 @@ def strategy_look(strategy: str) -> Look:
         places = [*not_in_programs, *range(len(of_engines), len(STRATEGIES))]
         place = places[of_programs.index(strategy)]
     rounds, number = divmod(place, len(_COLOURBLIND))
-    colour = tuple(_COLOURBLIND[number])
+    colour = mpl.colors.to_rgb(_COLOURBLIND[number])
     # After the palette come its darker colours.
     colour = shade(colour, 2) if rounds else colour
     return Look(colour, MARKERS[place % len(MARKERS)], "-", "full")
@@ -435,9 +452,35 @@ def _places(strategies: pd.Series) -> pd.Series:
 
 
 def shade(colour: Colour, number: int) -> Colour:
-    """Return a colour unchanged (number 0), lighter (1), darker (2), unchanged (3), and so on."""
-    white, fraction = ((0.0, 0.0), (1.0, 0.45), (0.0, 0.4))[number % 3]
-    return tuple((1 - fraction) * part + fraction * white for part in colour)
+    """Return a colour unchanged (number 0), much darker (1), darker (2), unchanged (3), and so on.
+
+    No shade is lighter, as the contrast with white would not last.
+    """
+    return tuple((1.0, 0.35, 0.6)[number % 3] * part for part in colour)
+
+
+def contrast(one: Colour | str, other: Colour | str = "white") -> float:
+    """Return the contrast of two colours, from 1 to 21 (WCAG 2.2). Marks need 3, and texts 4.5."""
+    parts = np.array([mpl.colors.to_rgb(colour) for colour in (one, other)])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    darker, lighter = sorted(linear @ (0.2126, 0.7152, 0.0722))
+    return float((lighter + 0.05) / (darker + 0.05))
+
+
+def heat_map(axes: Axes, values: pd.DataFrame, **settings: Any) -> None:
+    """Draw a heat map without a colour bar, its texts in black or white, as can be read.
+
+    Parameters
+    ----------
+    settings : of `seaborn.heatmap`.
+    """
+    sns.heatmap(values, ax=axes, cbar=False, **settings)
+    [cells] = axes.collections
+    cells.update_scalarmappable()
+    colours = cells.get_facecolors().reshape(*values.shape, 4)
+    for text in axes.texts:
+        x, y = text.get_position()
+        text.set_color(max("black", "white", key=partial(contrast, colours[int(y), int(x), :3])))
 
 
 def describe_data(frame: pd.DataFrame) -> str:

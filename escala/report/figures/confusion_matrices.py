@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
@@ -71,11 +70,11 @@ def _panel(axes: Axes, frame: pd.DataFrame, named: bool) -> str:
     matrix = frame.pivot_table(
         index="true_class", columns="predicted_class", values="rows", aggfunc="sum"
     ).loc[classes, classes].astype(int)  # fmt: skip
-    sns.heatmap(
-        matrix.div(matrix.sum(axis=1), axis=0).fillna(0), annot=matrix if named else None, fmt="d",
-        vmin=0, vmax=1, cmap=COLOURS, cbar=False, square=True, linewidths=0.5 if named else 0,
-        xticklabels=names, yticklabels=names, ax=axes, annot_kws={"fontsize": 8},
-        rasterized=not named,
+    fractions = matrix.div(matrix.sum(axis=1), axis=0).fillna(0)
+    common.heat_map(
+        axes, fractions, annot=matrix if named else None, fmt="d", vmin=0, vmax=1, cmap=COLOURS,
+        square=True, linewidths=0.5 if named else 0, xticklabels=names, yticklabels=names,
+        annot_kws={"fontsize": 8}, rasterized=not named,
     )  # fmt: skip
     if named:
         style = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import seaborn as sns
 from matplotlib.figure import Figure
 
 from escala.report.figures import common
@@ -50,10 +49,9 @@ def draw(tables: common.Tables) -> Figure:
     grid = figure.subplots(len(parts), squeeze=False, height_ratios=heights)[:, 0]
     for axes, ((_, workload), frame) in zip(grid, parts, strict=True):
         per_cent = 100 * frame[[*_COLUMNS]].astype(float)
-        sns.heatmap(
-            per_cent, annot=True, fmt=".0f", vmin=0, vmax=100, cmap="Blues", cbar=False,
-            linewidths=0.5, xticklabels=[*_COLUMNS.values()],
-            yticklabels=wrap_names(frame["label"]), ax=axes,
+        common.heat_map(
+            axes, per_cent, annot=True, fmt=".0f", vmin=0, vmax=100, cmap="Blues", linewidths=0.5,
+            xticklabels=[*_COLUMNS.values()], yticklabels=wrap_names(frame["label"]),
         )  # fmt: skip
         axes.tick_params(axis="x", rotation=0)
         axes.tick_params(axis="y", rotation=0)

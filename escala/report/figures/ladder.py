@@ -26,7 +26,7 @@ CAPTION = (
 )
 NEEDS = "ladders"
 WHAT = "What each change is worth"
-_LESS, _MORE, _END = common.MUTED[6], common.MUTED[0], "0.6"
+_LESS, _MORE, _END = common.MUTED[6], common.MUTED[0], common.GREY
 _NAMES = {PRODUCT: "all changes multiplied", DIRECT: "the ends, measured directly"}
 
 

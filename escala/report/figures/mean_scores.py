@@ -63,11 +63,11 @@ def draw(tables: common.Tables) -> Figure:
     for axes, ((dataset, workload, score), frame) in zip(grid, parts, strict=True):
         keys = {"dataset": dataset, "workload": workload, "score": score}
         of_score = values[(values[list(keys)] == list(keys.values())).all(axis=1)]
-        # Every run is a pale point above the mean with its interval.
+        # Every run is a circle above the mean with its interval.
         for place, label in enumerate(frame["label"]):
             points = of_score.loc[of_score["label"] == label, "value"].astype(float)
             height, colour = np.full(len(points), place - 0.22), look_of[label].colour
-            axes[0].scatter(points, height, s=12, alpha=0.5, color=colour, linewidth=0)
+            axes[0].scatter(points, height, s=14, edgecolors=colour, **common.CIRCLES)
         _draw_intervals(axes[0], frame, "mean", look_of)
         axes[0].set_yticks(range(len(frame)), wrap_names(frame["label"]))
         axes[0].set(ylim=(len(frame) - 0.5, -0.6), xlabel="score")

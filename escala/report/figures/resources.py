@@ -72,7 +72,7 @@ def draw(tables: common.Tables) -> Figure:
         else:
             for row in processes.dropna(subset=column).itertuples():
                 look, value = strategy_look(row.strategy), getattr(row, column) / unit
-                axes.plot(value, names.index(row.label), look.marker, color=look.colour, alpha=0.7)
+                axes.plot(value, names.index(row.label), look.marker, color=look.colour)
             axes.set(xlabel=what, xlim=(0, None))
             axes.xaxis.set_major_locator(MaxNLocator(nbins=3, min_n_ticks=1))
         if processes[column].isna().all():

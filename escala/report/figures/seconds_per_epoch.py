@@ -40,8 +40,8 @@ CAPTION = (
 WHAT = "Training time per epoch"
 #: The most configurations of a dataset and workload.
 MOST = 20
-# Colours of the noise floor and of a prediction.
-_FLOOR, _BAND = "#fbf0cf", "#d8dde2"
+# Colours of the noise floor with its edge, and of a prediction.
+_FLOOR, _EDGE, _BAND = "#fbf0cf", "#8a6d00", "#d8dde2"
 _RATIO_OF_MAIN = "1 (the main reference)"
 _ENDS = ("", "_low", "_high")
 _PREDICTED = [f"predicted{end}_seconds_per_epoch" for end in ("_low", "", "_high")]
@@ -105,17 +105,17 @@ def draw(tables: common.Tables) -> Figure:
             mark, width = {"color": row.colour}, 0.2 * inch
             if not math.isnan(row.floor[0]):
                 long = row.floor[1] - row.floor[0]
-                axes.barh(place, long, 1.4 * width, row.floor[0], color=_FLOOR)
+                axes.barh(place, long, 1.4 * width, row.floor[0], color=_FLOOR, ec=_EDGE, lw=0.8)
             if not math.isnan(low):
                 hatch = "////" if row.basis == EXTRAPOLATED else None
-                band = {"color": _BAND, "edgecolor": "0.6", "linewidth": 0, "hatch": hatch}
+                band = {"color": _BAND, "edgecolor": common.GREY, "linewidth": 0.8, "hatch": hatch}
                 axes.barh(place, high - low, width, low, **band)
             up, down = place - width / 2, place + width / 2
-            axes.vlines([middle, row.ideal], up, down, color=["0.6", "0.35"], linewidth=1)
+            axes.vlines([middle, row.ideal], up, down, color=[common.GREY, "0.35"], linewidth=1)
             offsets = np.linspace(-0.05, 0.05, len(row.runs)) if len(row.runs) > 1 else np.zeros(1)
             if row.runs:
                 spots = place + inch * offsets
-                axes.scatter(row.runs, spots, s=12, alpha=0.5, linewidth=0, **mark)
+                axes.scatter(row.runs, spots, s=14, edgecolors=row.colour, **common.CIRCLES)
             axes.hlines(place, *row.ends, linewidth=2.2, **mark)
             axes.vlines(row.seconds, up, down, linewidth=2.5, **mark)
             lines = [row.name, *(f"{name}: {text}" for name, text in row.texts.items())]

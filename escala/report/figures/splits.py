@@ -53,7 +53,7 @@ def draw(tables: common.Tables) -> Figure:
             for workload, values in known.groupby("workload", sort=False)[column]:
                 y, colour = place + offsets[workload], colours[workload]
                 axes.scatter(
-                    values.astype(float), np.full(len(values), y), s=18, alpha=0.6, color=colour,
+                    values.astype(float), np.full(len(values), y), s=18, color=colour,
                     marker=shapes[workload], label=workload,
                 )  # fmt: skip
                 axes.vlines(values.median(), y - 0.15, y + 0.15, color=colour, linewidth=2)
