@@ -31,7 +31,7 @@ from escala.report.tables.views import (
 )
 
 #: Sections from which the first screen takes some sentences.
-BRIEF = ("why", "sure", "cost", "next", "scores")
+BRIEF = ("failures", "sure", "scores", "why", "next", "cost")
 
 
 class Answer(NamedTuple):
@@ -57,14 +57,14 @@ class FirstScreen(NamedTuple):
     Attributes
     ----------
     answers : the answer to the question of the experiment, then an answer to each task.
-    brief : some sentences of each section of `BRIEF`, by section: for each answer the first finding
+    brief : some findings of each section of `BRIEF`, by section: for each answer the first finding
         that names it, or the section's first finding if none names an answer; then the findings
-        with `first`.
+        with `first`. Of scores and failures, only the latter.
     """
 
     question: str
     answers: tuple[Answer, ...]
-    brief: dict[str, str]
+    brief: dict[str, list[Finding]]
 
 
 def all_findings(report: Report) -> dict[str, list[Finding]]:
@@ -96,8 +96,7 @@ def first_screen(
     brief = {}
     for section in BRIEF:
         chosen = []
-        # On scores, the first screen only warns that times say little.
-        if section != "scores":
+        if section not in ("scores", "failures"):
             for answer in report.answers:
                 naming = [one for one in findings[section] if quote(answer.label) in one.text]
                 chosen += naming[:1]
@@ -106,7 +105,7 @@ def first_screen(
         candidates = [*findings[section], *(findings["answer"] if section == "sure" else ())]
         chosen += [finding for finding in candidates if finding.first and not finding.task]
         if chosen:
-            brief[section] = " ".join(finding.spoken for finding in dict.fromkeys(chosen))
+            brief[section] = list(dict.fromkeys(chosen))
     return FirstScreen(title, tuple(answers or map(Answer, findings["answer"][:1])), brief)
 
 
@@ -165,7 +164,10 @@ def summary(
             details = (f"- {one.spoken}{_evidence(one, files)}" for one in answer.details)
             parts.append("\n".join(details))
     if screen.brief:
-        brief = (f"- {SECTIONS[section]}: {text}" for section, text in screen.brief.items())
+        brief = (
+            f"- {SECTIONS[section]}: {' '.join(finding.spoken for finding in findings)}"
+            for section, findings in screen.brief.items()
+        )
         parts.append("\n".join(brief))
     for section, heading in {**SECTIONS, "answer": "More on the answer"}.items():
         findings = [finding for finding in by_section[section] if finding not in answering]

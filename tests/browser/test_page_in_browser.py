@@ -8,6 +8,7 @@ import re
 import shutil
 import unicodedata
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,18 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from escala.core.errors import InputError
 from escala.report.figures import ALWAYS_DRAWN
+from scripts import gallery
 from tests.conftest import AXE, ROOT
 from tests.unit.fixtures_runs import fair
 from tests.unit.pages import HOSTILE, TITLE, drawn, failed, hostile, tabled, three, written
 
-WIDTHS = (1400, 1000, 390)
+#: Widths of windows, with their heights.
+HEIGHTS = {1280: 800, 768: 1024, 390: 844}
+WIDTHS = tuple(HEIGHTS)
+#: The most words that a page shows with its details folded, and the most pages of it on paper.
+WORDS, PAPER = 900, 4
 NAMES = ("default", "hostile", "failed", "verdict")
 OPTIONS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
@@ -86,10 +93,19 @@ def opened(browser, page) -> webdriver.Chrome:
     return browser
 
 
-def resize(browser: webdriver.Chrome, width: int) -> None:
-    """Give the page a width; a narrow window is refused by the browser itself."""
-    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": width < 500}
+def resize(browser: webdriver.Chrome, width: int, scheme: str = "light") -> None:
+    """Give the page a width and a colour scheme; a narrow window is refused by the browser."""
+    height = HEIGHTS.get(width, 1000)
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def unfold(browser: webdriver.Chrome) -> None:
+    """Unfold all details."""
+    browser.find_element(By.ID, "unfold").click()
+    assert not browser.find_elements(By.CSS_SELECTOR, "details:not([open])")
 
 
 def assert_quiet(browser: webdriver.Chrome) -> None:
@@ -154,21 +170,21 @@ def test_a_page_fits_its_window_and_asks_for_nothing(browser, pages, name):
         browser.get(pages[name])
         assert_fits(browser, width)
         assert_quiet(browser)
+        shown = browser.execute_script("return document.body.innerText")
+        assert len(shown.split()) <= WORDS
         if name == "hostile":
-            assert_first_screen(browser)
+            assert_letters(browser)
         if name == "verdict":
-            assert_beside_or_before(browser, width == min(WIDTHS))
+            assert_first_screen(browser, width)
+        unfold(browser)
+        assert len(browser.execute_script("return document.body.innerText")) > len(shown)
+        assert_fits(browser, width)
     if name == "hostile":
         assert_nothing_scrolls_sideways(browser)
 
 
-def assert_first_screen(browser: webdriver.Chrome) -> None:
-    """Assert that the first screen shows answer and figure, and a figure letters of some size."""
-    tops = browser.execute_script(
-        "return ['.answer', '#figure-seconds_per_epoch', '#why', '#sure #figure-speedup'].map("
-        "at => document.querySelector(at).getBoundingClientRect().top)"
-    )
-    assert tops == sorted(tops) and tops[1] < 1000
+def assert_letters(browser: webdriver.Chrome) -> None:
+    """Assert that the letters of the first figure have some size."""
     letters = browser.execute_script(
         "const texts = document.querySelectorAll('#figure-seconds_per_epoch svg text');"
         "return Math.min(...Array.from(texts).map("
@@ -177,18 +193,26 @@ def assert_first_screen(browser: webdriver.Chrome) -> None:
     assert letters > 6
 
 
-def assert_beside_or_before(browser: webdriver.Chrome, narrow: bool) -> None:
-    """Assert that the figure is beside the details of the answer, or on a narrow page before."""
-    answer, figure, details, brief = (
+def assert_first_screen(browser: webdriver.Chrome, width: int) -> None:
+    """Assert that a window shows the answer, its ratio and its reasons without scrolling.
+
+    The figure is beside them in a wide window, and below in others.
+    """
+    answer, ratios, brief, figure, contents = (
         browser.find_element(By.CSS_SELECTOR, selector).rect
-        for selector in (".answer", ".first figure", ".details", ".brief")
+        for selector in (".answer", ".ratios", ".brief", ".first figure", "nav")
     )
-    assert answer["y"] + answer["height"] < figure["y"] and details["y"] < brief["y"]
-    if narrow:
-        assert figure["y"] + figure["height"] < min(1000, details["y"])
+    assert answer["y"] < ratios["y"] < brief["y"] < contents["y"]
+    reasons = browser.find_elements(By.CSS_SELECTOR, ".brief div")
+    needed = [reason.rect for reason in reasons if "At what cost" not in reason.text]
+    assert len(needed) == len(reasons) - 1 >= 4
+    assert max(reason["y"] + reason["height"] for reason in needed) <= HEIGHTS[width]
+    if width == max(WIDTHS):
+        assert brief["x"] + brief["width"] < figure["x"] and figure["y"] == answer["y"]
     else:
-        assert figure["y"] == details["y"]
-        assert details["x"] + details["width"] < figure["x"]
+        assert brief["y"] + brief["height"] <= figure["y"] + 1
+    lines = browser.find_elements(By.CSS_SELECTOR, ".ratio .interval")
+    assert lines and all(0 < line.rect["x"] < width - line.rect["width"] for line in lines)
 
 
 def test_the_values_of_a_row_are_shown_where_one_points_under_the_policy(opened):
@@ -214,9 +238,10 @@ def test_the_values_of_a_row_are_shown_where_one_points_under_the_policy(opened)
 def test_nothing_keeps_readers_out(browser, pages, name):
     """Check it with axe-core. WebDriver's script is not subject to the page's policy."""
     run = "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"
-    for width in (max(WIDTHS), min(WIDTHS)):
-        resize(browser, width)
+    for width, scheme in product(WIDTHS, ("light", "dark")):
+        resize(browser, width, scheme)
         browser.get(pages[name])
+        unfold(browser)
         for expression in (AXE.read_text(), run):
             asked = {"expression": expression, "awaitPromise": True}
             asked |= {"returnByValue": expression == run}
@@ -227,12 +252,12 @@ def test_nothing_keeps_readers_out(browser, pages, name):
             for each in evaluated["result"]["value"]
             for node in each["nodes"]
         ]
-        assert found == []
+        assert found == [], (width, scheme)
 
 
 def test_names_from_data_are_only_text_and_no_other_code_runs(opened):
     assert opened.title == TITLE
-    rows = opened.execute_script("return document.querySelector('#runs-table').innerText")
+    rows = opened.execute_script("return document.querySelector('#runs-table').textContent")
     for name in ("demo-1000", "virus-cnn", "tuned"):
         assert HOSTILE[name] in rows
     assert opened.execute_script("return document.images.length") == 0
@@ -261,11 +286,14 @@ def test_the_runs_are_filtered_and_sorted_by_keyboard_alone(opened, page):
             assert opened.current_url == f"{page}#runs?sort=train_seconds_per_epoch"
     up, down = sorted_by
     assert up[-1] == down[-1] == "–" and up[:-1] == sorted(up[:-1], key=float) == down[-2::-1]
+    press_until(opened, Keys.TAB, "#data details:last-child summary")
+    opened.switch_to.active_element.send_keys(Keys.ENTER)
     press_until(opened, Keys.TAB, ".files li:last-child a")
     assert_quiet(opened)
 
 
 def test_the_address_keeps_filter_and_order(opened, page):
+    unfold(opened)
     opened.find_element(By.ID, "runs-filter").send_keys("HOROVOD failed")
     assert shown(opened) == ["horovod-gloo"]
     assert opened.find_element(By.ID, "runs-count").text == "1 of 9 runs"
@@ -287,10 +315,12 @@ def test_the_first_printed_page_has_the_answer(opened):
         assert _letters(opened.find_element(By.CSS_SELECTOR, selector).text) in words
     assert "Noverdictfrom2pairedruns:twoprocesses" in words
     everything = _letters("".join(page.extract_text() for page in printed.pages))
-    assert "Everymeasurementofeverytimingrun." in everything
-    assert "Pressaheading" not in everything, "nothing on paper can be pressed"
-    assert len(printed.pages) < 20
+    assert "Unfoldall" not in everything, "nothing on paper can be pressed"
+    assert len(printed.pages) <= PAPER
     assert all(page.extract_text().strip() for page in printed.pages)
+    unfold(opened)
+    unfolded = PdfReader(io.BytesIO(base64.b64decode(opened.print_page())))
+    assert len(unfolded.pages) > len(printed.pages)
 
 
 def test_it_is_readable_without_javascript(opened, page):
@@ -298,10 +328,33 @@ def test_it_is_readable_without_javascript(opened, page):
     try:
         opened.get(page)
         body = opened.find_element(By.TAG_NAME, "body").text
-        assert "No verdict" in body and body.count("horovod-gloo") > 3
+        assert "No verdict" in body
+        opened.find_element(By.CSS_SELECTOR, "#runs summary").click()
+        assert opened.find_element(By.ID, "runs").text.count("horovod-gloo") >= 3
         assert not opened.find_element(By.ID, "runs-form").is_displayed()
     finally:
         opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+@pytest.mark.sweep
+def test_the_gallery_is_drawn_and_each_page_answers_its_question(tmp_path, monkeypatch):
+    named = re.findall(r"thumbnails\.svg#([\w-]+)", (gallery.GALLERY / "index.md").read_text())
+    assert len(named) == 10
+    kept = gallery.GALLERY / gallery.THUMBNAILS
+    assert re.findall(r'<view id="([^"]+)"', kept.read_text()) == named
+    assert kept.stat().st_size < 1_000_000
+    shutil.copytree(gallery.GALLERY, tmp_path / "gallery")
+    monkeypatch.setattr(gallery, "GALLERY", tmp_path / "gallery")
+    monkeypatch.setattr("sys.argv", ["gallery"])
+    (tmp_path / "gallery" / gallery.THUMBNAILS).unlink()
+    gallery.main()
+    drawn = (tmp_path / "gallery" / gallery.THUMBNAILS).read_text()
+    pictures = re.findall(r"base64,([^\"]+)", drawn)
+    assert len(set(pictures)) == len(named)
+    page = tmp_path / "gallery" / "diverging.html"
+    page.write_text(page.read_text().replace("0.49", "0.50"))
+    with pytest.raises(InputError, match="diverging"):
+        gallery.main()
 
 
 def test_the_report_is_one_file_with_every_figure_and_table(first_command, tmp_path):

@@ -305,7 +305,8 @@ def test_emulated_nodes_that_share_cores_are_not_there(emulated, tmp_path):
     [answer] = report.answers
     screen = first_screen(report, all_findings(report))
     told = " ".join(
-        [screen.question, *(each.finding.spoken for each in screen.answers), *screen.brief.values()]
+        [screen.question, *(each.finding.spoken for each in screen.answers)]
+        + [finding.spoken for brief in screen.brief.values() for finding in brief]
     )
     assert answer.names[3] == ("2x1" if emulated else "4x1")
     assert ("four" in told) is not emulated, told

@@ -33,7 +33,9 @@ EXPERIMENTS = sorted((ROOT / "experiments" / "course").glob("*.yaml"))
 
 
 def _anchors(page: Path) -> set[str]:
-    """Return the anchors that a Git host gives the headings of a page."""
+    """Return the anchors that a Git host gives the headings of a page, or the views of an SVG."""
+    if page.suffix == ".svg":
+        return set(re.findall(r'<view id="([^"]+)"', page.read_text()))
     headings = [
         "".join(each.content for each in title.children or ())
         for opening, title in pairwise(tokens(page))

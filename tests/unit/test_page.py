@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 import xml.etree.ElementTree as ET
 from html import unescape
@@ -72,7 +73,7 @@ def test_it_is_valid_and_complete(parsed):
 
 def test_the_answer_comes_first_and_figures_stand_where_their_findings_are(frames, text, parsed):
     sections = [attributes["id"] for attributes in parsed.all("section")]
-    assert " ".join(sections) == "answer why sure next scores runs failures data"
+    assert " ".join(sections) == "answer configurations sure scores why next runs data"
     report = Report(frames, "demo")
     texts, screen = parsed.text_of("p"), first_screen(report, all_findings(report))
     assert texts[0] == screen.question.replace("`", "")
@@ -84,7 +85,8 @@ def test_the_answer_comes_first_and_figures_stand_where_their_findings_are(frame
     alone = {name: frame[frame["strategy"] == "single"] if "strategy" in frame else frame
              for name, frame in frames.items()}  # fmt: skip
     left = [each["id"] for each in Parsed(page(alone, "demo", TITLE, {})).all("section")]
-    assert left == [name for name in sections if name != "next"]
+    assert left == [name for name in sections if name in left] and "next" not in left
+    assert {"answer", "configurations", "runs", "data"} <= set(left)
     # Traces of runs are offered for Perfetto.
     trace = "runs/demo-1000/virus-cnn/horovod-mpi/1x2/tuned/native/clocks.rep1/trace.json"
     with_trace = Parsed(page(frames, "demo", TITLE, {}, [trace, "tables/runs.csv"]))
@@ -141,8 +143,63 @@ def test_nothing_is_loaded_and_only_its_own_script_and_style_may_act(text, parse
     assert not re.findall(r"""(?:url\(|@import|href=|src=)["']?\s*(?:https?:)?//""", text)
 
 
+def test_ratios_are_drawn_where_the_table_has_them(tmp_path):
+    frames = tabled(fair(tmp_path, 5.6, 4.6, 3.9), references=REFERENCES)
+    parsed = Parsed(page(frames, "demo", TITLE, {}))
+    lines = list(parsed.all("line"))
+    equal, places = (
+        [
+            [float(line[end].rstrip("%")) for end in ("x1", "x2")]
+            for line in lines
+            if line["class"] == kind
+        ]
+        for kind in ("equal", "interval")
+    )
+    middles = [float(each["cx"].rstrip("%")) for each in parsed.all("circle")]
+    assert len({tuple(ends) for ends in equal}) == 1 and len(places) == len(middles) == len(equal)
+    [(one, _), *_], [answer] = equal, Report(frames).answers
+    rivals = [answer.closest, *filter(None, [answer.fewer])]
+    scales = []
+    for ratio in {rival.label: rival.ratio for rival in rivals}.values():
+        # Each distance from the line of equal times is in proportion to the logarithm.
+        factors = [
+            (middles[place] - one) / math.log(ratio.value)
+            for place, (low, high) in enumerate(places)
+            if (low - one) / math.log(ratio.low)
+            == pytest.approx((high - one) / math.log(ratio.high), rel=0.02)
+            == pytest.approx((middles[place] - one) / math.log(ratio.value), rel=0.02)
+        ]
+        assert factors
+        scales.append(factors[0])
+    assert scales == pytest.approx([scales[0]] * len(scales), rel=0.02) and scales[0] > 0
+
+
+def _contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours in hexadecimal digits (WCAG 2.2)."""
+    light = []
+    for colour in (one, other):
+        digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+        parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        light.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
+    return max(light) / min(light)
+
+
+def test_colours_of_both_schemes_stand_out(parsed):
+    [style, *_] = parsed.text_of("style")
+    light, dark = (
+        dict(re.findall(r"--(\w+): (#\w+)", rule))
+        for rule in re.findall(r":root \{(.*?)\}", style, re.S)[:2]
+    )
+    assert light.keys() == dark.keys() and light["paper"] != dark["paper"]
+    for colours in (light, dark):
+        for ink in ("ink", "soft", "accent"):
+            assert all(_contrast(colours[ink], colours[on]) >= 4.5 for on in ("paper", "shade"))
+
+
 def test_every_drawing_has_words_in_its_place(frames, parsed, figures):
     drawings, descriptions = parsed.all("svg"), parsed.text_of("desc")
+    drawings = [drawing for drawing in drawings if "aria-hidden" not in drawing]
     assert len(drawings) == len(descriptions) == len(figures)
     assert {each["role"] for each in drawings} == {"img"}
     assert all(len(each) > 20 for each in descriptions)
@@ -174,7 +231,7 @@ def test_without_a_timed_step_figures_and_configurations_are_there_too(tmp_path,
     shown = [attributes["id"] for attributes in parsed.all("figure")]
     assert sorted(shown) == sorted(f"figure-{name}" for name in figures)
     labels = [row[0] for row in overview(Report(frames))[1]]
-    assert labels and set(labels) <= set(parsed.text_of("th"))
+    assert labels and set(labels) <= set(parsed.text_of("td"))
     if made is failed:
         start = "Unavailable: one process cannot be compared with two processes on one node: "
         assert parsed.text_of("p")[1].startswith(start)
@@ -184,7 +241,7 @@ def test_without_a_timed_step_figures_and_configurations_are_there_too(tmp_path,
 @given(st.text())
 @example("`7 s` takes 28.1 ms of 2 s, 4 steps and 12 % of it")
 def test_text_is_shown_as_it_is_and_units_stay_with_their_numbers(text):
-    shown = str(templates().get_template("text.html").module.marked(text))
+    shown = str(templates().get_template("shared.html").module.marked(text))
     read = unescape(re.sub(r"</?code>", "", shown))
     assert read.replace("\xa0", " ") == text.replace("`", "").replace("\xa0", " ")
     assert not re.search(r"<(?!/?code>)", shown)

@@ -567,7 +567,8 @@ def test_waiting_for_input_explains_an_answer_without_core_time(waits, tmp_path)
             step |= {"input_seconds": 0.001 if alone else waits, "workers": 1}
         changed([path], **run)
     report = Report(tabled(made))
-    brief = first_screen(report, all_findings(report)).brief["why"]
+    [reason] = first_screen(report, all_findings(report)).brief["why"]
+    brief = reason.spoken
     assert ("40 % of a step, and" in brief) == ("Not measured" not in brief) == (waits > 0.01)
 
 

@@ -27,7 +27,7 @@ SECTIONS = {
     "sure": "How sure this is",
     "cost": "At what cost",
     "next": "What to do next",
-    "scores": "What the scores mean",
+    "scores": "Does it learn",
     "failures": "Runs without result",
     "data": "Machines and data",
 }
@@ -108,4 +108,5 @@ def write(
     """
     for finding, other in zip(findings(report), findings(spoken), strict=True):
         heading = "" if finding.first else spoken.headings.get(finding.task, "")
-        yield replace(finding, text=sentence(finding.text), spoken=sentence(other.text, heading))
+        texts = {"text": sentence(finding.text), "spoken": sentence(other.text, heading)}
+        yield replace(finding, **texts, compares=other.compares)

@@ -38,7 +38,7 @@ from escala.programs.marks import BEST, HOOK, OUTPUT, SEEN, WHOLE
 from escala.report.findings.context import Report, configuration_of, headline, inverse, ratio_of
 from escala.report.findings.scores import COMPARED, over_repeats
 from escala.report.findings.why import ladder_answers
-from escala.report.findings.words import Finding, Names, join_words, of_or_times, quote
+from escala.report.findings.words import Comparison, Finding, Names, join_words, of_or_times, quote
 from escala.report.tables.base import STRATEGY
 from escala.report.tables.scores import ACCURACY
 from escala.report.tables.views import placeholders_of, programs
@@ -71,17 +71,24 @@ HOW_TIMED = {
 _VARIED = {"batch": ("rows", "rows_of_rank"), "epochs": ("epochs",), "seed": ("seed",)}
 
 
+#: A clause with its comparisons.
+_Clause = tuple[str, tuple[Comparison, ...]]
+
+
 def best_uses(report: Report) -> Iterator[Finding]:
     """Name the best use of each task, its gain, and what limits the answer."""
     evidence = "best_use", "seconds_per_epoch"
     for answer in report.answers:
-        line = first_line(answer, report.names)
+        line, rival = first_line(answer, report.names), answer.closest
+        compares = (_compare_best_use(answer, rival, report.names),)
+        if answer.verdict == NOT_LEARNT:
+            compares = ()
         if report.is_of_session and answer.verdict == TIED:
-            line = next(_tell_session(answer, report), line)
-        yield Finding(line, *evidence, task=answer.key)
+            line, compares = next(_tell_session(answer, report), (line, compares))
+        yield Finding(line, *evidence, task=answer.key, compares=compares)
     for answer in report.answers:
-        for text in _details(answer, report):
-            yield Finding(text, *evidence, first=True, task=answer.key)
+        for text, compares in _details(answer, report):
+            yield Finding(text, *evidence, first=True, task=answer.key, compares=compares)
 
 
 def first_line(answer: BestUse, names: Names) -> str:
@@ -116,26 +123,37 @@ def _fraction_of_time(rival: Alternative, names: Names) -> str:
     return names.fraction(rival.ratio, f"{TIMES[rival.ratio_of]} of {names(rival.label)}")
 
 
-def _details(answer: BestUse, report: Report) -> Iterator[str]:
+def _compare_best_use(answer: BestUse, other: Alternative, names: Names) -> Comparison:
+    """Return the comparison of the best use with an alternative."""
+    return names.comparison(answer.label, other.label, TIMES[other.ratio_of], other.ratio)
+
+
+def _details(answer: BestUse, report: Report) -> Iterator[_Clause]:
     """Tell the gain over fewer resources, the gain of more resources, and what is not decided."""
     names, fewer, rival = report.names, answer.fewer, answer.closest
     if answer.verdict == NOT_LEARNT:
         takes = names.subject(answer.label, "takes")
-        yield f"by its times alone, {takes} {_fraction_of_time(rival, names)}"
+        text = f"by its times alone, {takes} {_fraction_of_time(rival, names)}"
+        yield text, (_compare_best_use(answer, rival, names),)
     is_decided = answer.verdict in (PAYS, MORE_DOES_NOT_PAY, TIED)
     if is_decided and fewer and fewer != rival and fewer.verdict == FASTER:
         whole, ratio = "", fewer.row["run_ratio"]
+        compares = [_compare_best_use(answer, fewer, names)]
         if fewer.ratio_of in ("steps", "epoch") and not pd.isna(ratio):
             whole = f", and {ratio:.2f} {of_or_times(ratio)} the time of a whole run"
-        yield (
+            of_run = ratio_of(fewer.row, "run_ratio")
+            compares.append(names.comparison(answer.label, fewer.label, "whole run", of_run))
+        text = (
             f"against {names(fewer.label)} on {fewer.resources.in_words}: "
             f"{names.fraction(fewer.ratio, TIMES[fewer.ratio_of])}{whole}"
         )
+        yield text, tuple(compares)
     yield from _compare_others(answer, names)
     if answer.verdict == TIED:
         sentences = [*_tell_session(answer, report)]
         if sentences and report.is_of_session:  # It is the first line already.
-            sentences = [first_line(answer, names)]
+            compares = (_compare_best_use(answer, rival, names),)
+            sentences = [(first_line(answer, names), compares)]
         yield from sentences
     if is_decided:
         yield from _compare_whole_runs(answer, names)
@@ -143,30 +161,35 @@ def _details(answer: BestUse, report: Report) -> Iterator[str]:
         yield from _compare_scores(answer, report)
     too_few = rival.ratio.matches < MATCHES_FOR_INTERVAL and not rival.row["stays_disturbed"]
     if answer.verdict == NO_VERDICT and too_few:
-        yield (
+        text = (
             f"the best of {in_words(int(rival.row['configurations']))} configurations needs "
             f"{with_noun(MATCHES_FOR_INTERVAL, 'paired run')} of each two"
         )
+        yield text, ()
     failed = [other for other in answer.alternatives if other.verdict == UNAVAILABLE]
     if failed and answer.verdict != UNAVAILABLE:
         more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
         why = quote(str(failed[0].row["reason"]))
-        yield f"not compared is {names(failed[0].label)}{more}: {why}"
+        yield f"not compared is {names(failed[0].label)}{more}: {why}", ()
 
 
-def _tell_session(answer: BestUse, report: Report) -> Iterator[str]:
+def _tell_session(answer: BestUse, report: Report) -> Iterator[_Clause]:
     """Tell a difference that this session shows, where that of the next one is not decided."""
     pair = {answer.names, answer.closest.names}
     for names, row in report.against_main.items():
         compared = {names, configuration_of(row, "reference_")}
         if compared == pair and judge_session(row._asdict()) in (FASTER, SLOWER):
-            time = f"{TIMES[answer.closest.ratio_of]} of {report.names(row.reference_label)}"
-            fraction = report.names.fraction(ratio_of(row, "session_ratio"), time)
+            what, ratio = TIMES[answer.closest.ratio_of], ratio_of(row, "session_ratio")
+            fraction = report.names.fraction(
+                ratio, f"{what} of {report.names(row.reference_label)}"
+            )
             takes = report.names.subject(row.label, "takes")
-            yield f"in this session alone, {takes} {fraction}: another session may not show it"
+            text = f"in this session alone, {takes} {fraction}: another session may not show it"
+            of = f"{what} in this session alone"
+            yield text, (report.names.comparison(row.label, row.reference_label, of, ratio),)
 
 
-def _compare_whole_runs(answer: BestUse, names: Names) -> Iterator[str]:
+def _compare_whole_runs(answer: BestUse, names: Names) -> Iterator[_Clause]:
     """Compare the times of whole runs, if the answer compares times of steps."""
     rival, row = answer.closest, answer.closest.row
     if rival.ratio_of not in ("steps", "epoch") or pd.isna(row["run_ratio"]):
@@ -175,23 +198,25 @@ def _compare_whole_runs(answer: BestUse, names: Names) -> Iterator[str]:
     of_epochs = "" if pd.isna(epochs) else f" of {with_noun(int(epochs), 'epoch')}"
     decided = "" if verdict in (FASTER, NO_VERDICT) else f", {verdict}"
     time = f"time of a run of {names(rival.label)}"
-    fraction = names.fraction(ratio_of(row, "run_ratio"), time)
-    yield f"a whole run{of_epochs} takes {fraction}{decided}"
+    ratio = ratio_of(row, "run_ratio")
+    compares = names.comparison(answer.label, rival.label, f"whole run{of_epochs}", ratio)
+    yield f"a whole run{of_epochs} takes {names.fraction(ratio, time)}{decided}", (compares,)
     if verdict != FASTER and answer.verdict == PAYS:
         least = row["faster_from_epochs"]
         if pd.isna(least):
-            yield "for no number of epochs is a whole run decided to take less time"
+            yield "for no number of epochs is a whole run decided to take less time", ()
         else:
-            yield f"from {with_noun(int(least), 'epoch')} on, a whole run takes less time"
+            yield f"from {with_noun(int(least), 'epoch')} on, a whole run takes less time", ()
 
 
-def _compare_others(answer: BestUse, names: Names) -> Iterator[str]:
+def _compare_others(answer: BestUse, names: Names) -> Iterator[_Clause]:
     """Compare the `others` of a best use with it."""
     for other in answer.others:
         verb, verdict = _OF_ALTERNATIVE[other.verdict]
         subject = names.subject(other.label, verb, f" on {other.resources.in_words}")
-        fraction = names.fraction(inverse(other.ratio), TIMES[other.ratio_of])
-        yield f"{subject} {verdict}: {fraction}"
+        of, ratio = TIMES[other.ratio_of], inverse(other.ratio)
+        compares = Comparison(f"{subject} {verdict}, against {names(answer.label)}", of, ratio)
+        yield f"{subject} {verdict}: {names.fraction(ratio, of)}", (compares,)
 
 
 def without_best_use(report: Report) -> Iterator[Finding]:
@@ -204,7 +229,7 @@ def without_best_use(report: Report) -> Iterator[Finding]:
     names, evidence, tasks = report.names, ("speedup", "speedup"), dict[tuple, list]()
     if not report.against_main:
         if not report.tables["ladder"].empty:
-            yield from (Finding(text, "ladder", "ladder") for text in ladder_answers(report))
+            yield from ladder_answers(report)
             return
         alone = len(report.tables["configurations"]) == 1
         why = "no configuration was trained alongside its reference"
@@ -215,6 +240,7 @@ def without_best_use(report: Report) -> Iterator[Finding]:
     for rows in tasks.values():
         row = max(rows, key=lambda candidate: (candidate.kind != UNAVAILABLE, candidate.ranks))
         takes, reference = names.subject(row.label, "takes"), names(row.reference_label)
+        compares = (names.comparison(row.label, row.reference_label, "time", ratio_of(row)),)
         if row.kind == UNAVAILABLE:
             text = f"{UNAVAILABLE}: {names(row.label)} cannot be compared with {reference}: "
             text += quote(row.reason)
@@ -226,7 +252,7 @@ def without_best_use(report: Report) -> Iterator[Finding]:
             verdict = f"{decides.brief}: " * (decides.verdict == NO_VERDICT)
             time = names.fraction(ratio_of(row), f"time of {reference} per epoch")
             text = f"{verdict}{takes} {time}, and trains another model"
-        yield Finding(text, *evidence)
+        yield Finding(text, *evidence, compares=compares)
 
 
 def other_models(report: Report) -> Iterator[Finding]:
@@ -243,7 +269,7 @@ def other_models(report: Report) -> Iterator[Finding]:
         yield Finding(text, "configurations", "seconds_per_epoch")
 
 
-def _compare_scores(answer: BestUse, report: Report) -> Iterator[str]:
+def _compare_scores(answer: BestUse, report: Report) -> Iterator[_Clause]:
     """Compare the scores of the best use with the scores of the closest alternative.
 
     The score of a neural network is its accuracy. The scores of a program are its reported scores,
@@ -276,7 +302,7 @@ def _compare_scores(answer: BestUse, report: Report) -> Iterator[str]:
                 f"the same {what} in all {in_words(first['matches'])} paired runs; up to "
                 f"{100 * first['beyond_bound_fraction']:.0f} % of other pairs may differ"
             )
-        yield f"{names(row.label)} and {names(row.reference_label)} train to {phrase}"
+        yield f"{names(row.label)} and {names(row.reference_label)} train to {phrase}", ()
         return
 
 
@@ -362,9 +388,10 @@ def engines(report: Report) -> Iterator[Finding]:
                 quickest.setdefault(other_engine, other)
         for other_engine, other in quickest.items():
             verdict = "" if other.verdict == FASTER else f"{other.verdict}: "
-            time = f"time of {other_engine} ({names(other.label)})"
-            takes = f"{engine} ({names(answer.label)}) takes {names.fraction(other.ratio, time)}"
-            yield Finding(f"{verdict}{takes}", "best_use", "speedup", task=answer.key)
+            one, two = f"{engine} ({names(answer.label)})", f"{other_engine} ({names(other.label)})"
+            text = f"{verdict}{one} takes {names.fraction(other.ratio, f'time of {two}')}"
+            compares = (Comparison(f"{one} against {two}", TIMES[other.ratio_of], other.ratio),)
+            yield Finding(text, "best_use", "speedup", task=answer.key, compares=compares)
 
 
 def _title_of_engine(names: tuple) -> str | None:

@@ -59,7 +59,7 @@ def energy(report: Report) -> Iterator[Finding]:
         ]  # fmt: skip
         if known.empty:
             label, reason = report.names(rows["label"].iloc[0]), quote(rows["reason"].iloc[0])
-            text = f"the energy of {label} is unavailable: {reason}"
+            text, compares = f"the energy of {label} is unavailable: {reason}", ()
         elif compared:
             row = min(compared, key=lambda row: row.energy_ratio)
             one = with_article(unit(tables, workload))
@@ -73,9 +73,11 @@ def energy(report: Report) -> Iterator[Finding]:
             of_reference = f"energy of {one} of {report.names(row.reference_label)}{model}"
             takes = f"{verb} {report.names.fraction(ratio, of_reference)}"
             text = f"{verdict}{one} of {report.names(row.label)} {takes}"
+            labels = row.label, row.reference_label
+            compares = (report.names.comparison(*labels, "energy", ratio),)
         else:
             continue
-        yield Finding(text, "energy", task=f"{dataset} {workload} ")
+        yield Finding(text, "energy", task=f"{dataset} {workload} ", compares=compares)
 
 
 def advice(report: Report) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ def gaps(report: Report) -> Iterator[Finding]:
         texts = [
             f"all {number} timing runs ended ok" if number > 1 else "the only timing run ended ok"
         ]
-    yield from (Finding(text, "runs", "seconds_per_epoch") for text in texts)
+    yield from (Finding(text, "runs", "seconds_per_epoch", bool(failed)) for text in texts)
 
 
 def without_result(report: Report) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import pandas as pd
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.rates import DOES_NOT_LEARN, UNKNOWN, judge_learning
 from escala.analysis.statistics import MATCHES_FOR_INTERVAL
-from escala.analysis.verdicts import SAME
+from escala.analysis.verdicts import SAME, Ratio
 from escala.core.readable import in_words, with_interval, with_noun
 from escala.experiment.runs import MAIN
 from escala.programs.marks import BEST
@@ -25,6 +25,7 @@ from escala.report.findings.words import (
     significant,
     span,
 )
+from escala.report.tables.scores import ACCURACY
 from escala.report.tables.views import (
     add_labels,
     all_programs,
@@ -42,10 +43,9 @@ _BY_CLASS = "pooled", "classification_reports"
 
 
 def learns(report: Report) -> Iterator[Finding]:
-    """Name the configurations that learn nothing, or less than a baseline.
+    """Tell whether the configurations that findings describe learn, and more than a baseline.
 
-    Only configurations that findings describe are named. If they learn nothing, their times say
-    little about training.
+    If they learn nothing, their times say little about training.
     """
     several = report.tables["configurations"]["dataset"].nunique() > 1
     rows = among(report.table("configurations"), report.shown)
@@ -54,6 +54,10 @@ def learns(report: Report) -> Iterator[Finding]:
         by_label = {label: judge_learning(report.tables, key) for label, key in names_of.items()}
         by_label = {label: one for label, one in by_label.items() if one.kind != UNKNOWN}
         if not by_label:
+            text = (
+                f"whether {quote(workload)} learns is not judged: no accuracy over classes is known"
+            )
+            yield Finding(text, "configurations", first=True)
             continue
         on, texts = f" on {quote(dataset)}" if several else "", []
         best = max(by_label, key=lambda label: by_label[label].accuracy)
@@ -71,6 +75,11 @@ def learns(report: Report) -> Iterator[Finding]:
                 f"the times of {subject} are of a model that does not learn",
             ]
         learning = by_label[best]
+        if learning.kind != DOES_NOT_LEARN:
+            texts.append(
+                f"{quote(workload)} learns{on}: an accuracy of {learning.accuracy:.2f}, where "
+                f"always naming the largest class gives {learning.largest_class:.2f}"
+            )
         if learning.baseline is not None and learning.baseline > learning.high:
             texts.append(
                 f"{quote(learning.baseline_workload)} reaches an accuracy of "
@@ -103,7 +112,19 @@ def accuracies(report: Report) -> Iterator[Finding]:
         if low != high:
             values = f"{low} ({report.names(worst.label)}) to {high} ({report.names(best.label)})"
         text = f"the median accuracy of {quote(workload)} on {quote(dataset)} is {values}"
-        yield Finding(text, "configurations", "mean_scores")
+        compares = tuple(
+            report.names.comparison(
+                row.label,
+                row.reference_label,
+                "difference of mean accuracy",
+                Ratio(row.difference, row.low, row.high, row.matches),
+                0.0,
+            )
+            for row in over_repeats(report).itertuples()
+            if (row.dataset, row.workload, row.score) == (dataset, workload, ACCURACY)
+            and row.reference == MAIN
+        )
+        yield Finding(text, "configurations", "mean_scores", compares=compares)
 
 
 def worst_classes(report: Report) -> Iterator[Finding]:

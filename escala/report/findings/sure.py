@@ -80,7 +80,7 @@ def notes(report: Report) -> Iterator[Finding]:
 
 def evidence(report: Report) -> Iterator[Finding]:
     """Tell the evidence for each answer: sessions, paired runs, and the number of alternatives."""
-    names, texts = report.names, []
+    names, texts, choices = report.names, [], []
     for answer in report.answers:
         rival, row = answer.closest, answer.closest.row
         matches, sessions = rival.ratio.matches, in_words(int(row["sessions"]))
@@ -104,12 +104,13 @@ def evidence(report: Report) -> Iterator[Finding]:
             widened = "; the interval is widened by how sessions differ elsewhere" * (matches > 1)
             texts.append(f"{pairs}{widened}")
         if configurations > 2:
-            texts.append(
+            choices.append(
                 f"{names.subject(answer.label, 'has')} the least time of "
                 f"{in_words(configurations)} configurations, and the intervals allow for that "
                 "choice"
             )
     yield from (Finding(text, "best_use", "speedup", first=True) for text in texts)
+    yield from (Finding(text, "best_use", "speedup") for text in choices)
 
 
 def limits(report: Report) -> Iterator[Finding]:
@@ -238,9 +239,7 @@ def looks(report: Report) -> Iterator[Finding]:
         number, times = int(ended["repeats"].iloc[-1]), looks["repeats"].nunique()
         repeats = f"{in_words(number)} repeat{'s' * (number != 1)}"
         because = ended["ended"].iloc[-1]
-        yield Finding(
-            f"the session stopped after {repeats}, because {because}", "looks", first=True
-        )
+        yield Finding(f"the session stopped after {repeats}, because {because}", "looks")
         if times > 1:
             text = f"it looked {in_words(times)} times, and the level of intervals allows for it"
             yield Finding(text, "looks")

@@ -30,6 +30,7 @@ from escala.probes.clocks import Clocks
 from escala.programs.marks import HOOK, SEEN
 from escala.report.findings.context import Report, configuration_of, ratio_of
 from escala.report.findings.words import (
+    Comparison,
     Finding,
     Names,
     among,
@@ -411,15 +412,15 @@ def ladders(report: Report) -> Iterator[Finding]:
             yield Finding(text, "ladder", "ladder")
 
 
-def ladder_answers(report: Report) -> Iterator[str]:
-    """Yield the part of the time that remains after the changes of each ladder."""
+def ladder_answers(report: Report) -> Iterator[Finding]:
+    """Tell the part of the time that remains after the changes of each ladder."""
     for (_, workload, ladder), rows in _ladders(report):
         one = with_article(unit(report.tables, workload))
         ends, rungs = rows.iloc[-1], rows[rows["part"] == RUNG].dropna(subset=["ratio"])
         if ends.kind == "unavailable":
-            yield f"unavailable: the ladder {quote(ladder)} has no ratio: {quote(ends.reason)}"
+            text = f"unavailable: the ladder {quote(ladder)} has no ratio: {quote(ends.reason)}"
         elif ends.part == RUNG:
-            yield f"with {quote(ends.change)}, {one} takes {_ratio(ends)} the time"
+            text = f"with {quote(ends.change)}, {one} takes {_ratio(ends)} the time"
         else:
             saves = ends.ratio <= 1
             text = (
@@ -429,7 +430,8 @@ def ladder_answers(report: Report) -> Iterator[str]:
             if not rungs.empty:
                 largest = rungs.sort_values("ratio", ascending=saves).iloc[0]
                 text += f"; the largest, {quote(largest.change)}, to {largest.ratio:.2f}"
-            yield text
+        compares = report.names.comparison(ends.after, ends.before, "time", ratio_of(ends))
+        yield Finding(text, "ladder", "ladder", compares=(compares,))
 
 
 def _ladders(report: Report) -> list[tuple[tuple, pd.DataFrame]]:
@@ -637,4 +639,7 @@ def links(report: Report) -> Iterator[Finding]:
             ratio = ratios.get(((*configuration, network), (*configuration, fastest)), medians)
             time = report.names.fraction(ratio, f"time over {quote(fastest)}")
             text = f"over {quote(network)}, {one} of {quote(' '.join(parts))} takes {time}"
-            yield Finding(text, "speedup", "speedup", task=f"{dataset} {workload} ")
+            of = f"time of {quote(' '.join(parts))}"
+            compares = (Comparison(f"{quote(network)} against {quote(fastest)}", of, ratio),)
+            task = f"{dataset} {workload} "
+            yield Finding(text, "speedup", "speedup", task=task, compares=compares)

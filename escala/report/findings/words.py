@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,6 +31,22 @@ _PLURAL = {
 Tables = Mapping[str, pd.DataFrame]
 
 
+class Comparison(NamedTuple):
+    """Two things that a sentence compares, as the first screen draws them.
+
+    Attributes
+    ----------
+    between : both in words, the first of which takes `ratio` times as much as the second.
+    of : what is compared, such as `step time`.
+    equal : the value of `ratio` if both take as much: 1, or 0 for a difference.
+    """
+
+    between: str
+    of: str
+    ratio: Ratio
+    equal: float = 1.0
+
+
 @dataclass(frozen=True)
 class Finding:
     """A sentence, with its evidence.
@@ -43,6 +60,7 @@ class Finding:
     first : whether the first screen always has the sentence.
     task : the `BestUse.key` of the sentence's answer; empty for a sentence without an answer.
     spoken : the sentence in words, without names of configurations.
+    compares : the ratios of the sentence.
     """
 
     text: str
@@ -51,6 +69,7 @@ class Finding:
     first: bool = False
     task: str = ""
     spoken: str = field(default="", compare=False)
+    compares: tuple[Comparison, ...] = field(default=(), compare=False)
 
 
 def with_labels(frame: pd.DataFrame, tables: Tables) -> pd.DataFrame:
@@ -161,6 +180,12 @@ class Names:
         if ratio is None or pd.isna(ratio.value):
             return "–"
         return f"{ratio.value:.2f}{self.interval(ratio)}"
+
+    def comparison(
+        self, label: str, other: str, of: str, ratio: Ratio, equal: float = 1.0
+    ) -> Comparison:
+        """Return the comparison of two configurations by their labels."""
+        return Comparison(f"{self(label)} against {self(other)}", of, ratio, equal)
 
     def fraction(self, ratio: Ratio, what: str) -> str:
         """Return a ratio with its interval: `0.84 of the time of … (0.80–0.88, 7 paired runs)`."""

@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from escala.analysis.tables import records
-from escala.core.readable import name_first, with_noun
+from escala.core.readable import in_percent, name_first, with_interval, with_noun
 from escala.report.figures import DECLARED
 from escala.report.findings import SECTIONS, Finding
 from escala.report.findings.context import Report
 from escala.report.findings.runs import failures
-from escala.report.findings.words import Tables, span
-from escala.report.summary import all_findings, explanation, first_screen, overview
-from escala.report.tables.views import only_whole_runs
+from escala.report.findings.words import Comparison, Names, Tables, span
+from escala.report.summary import BRIEF, all_findings, explanation, first_screen, overview
+from escala.report.tables.views import level, only_whole_runs
 from escala.strategies.base import TRACE
 
 #: The most characters of figures in a page. Further figures are links to their files.
@@ -39,6 +41,17 @@ _SECTION_OF_CATEGORY = {
     "Time": "sure",
     "Resources": "why",
 }
+#: Headings of the page in their order, and the sections that it always has.
+_HEADINGS = {
+    "configurations": "Configurations",
+    "more": "More on the answer",
+    **{name: SECTIONS[name] for name in BRIEF if name != "failures"},
+    "runs": "Runs",
+    "data": SECTIONS["data"],
+}
+#: The findings of a section with another name.
+_FINDINGS_OF = {"more": "answer", "runs": "failures"}
+_ALWAYS = {"configurations", "runs", "data"}
 #: The space between a number and its unit, at which no line may break.
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|(?:ms|s)\b)")
 _FOLDER = Path(__file__).parent
@@ -68,6 +81,35 @@ class Drawing(NamedTuple):
     name: str
     caption: str
     svg: str | None
+
+
+class Mark(NamedTuple):
+    """A ratio on a scale.
+
+    Attributes
+    ----------
+    of : what is compared.
+    value : the ratio in words, with its interval.
+    at, ends : where ratio and interval stand, in per cent of the scale's width.
+    """
+
+    of: str
+    value: str
+    at: float
+    ends: list[float]
+
+
+class Scale(NamedTuple):
+    """Ratios on one scale; `rows` are by what each compares.
+
+    Attributes
+    ----------
+    equal : where both take as much, in per cent of the width; `equal_value` is 1, or 0.
+    """
+
+    rows: dict[str, list[Mark]]
+    equal: float
+    equal_value: str
 
 
 class Cell(NamedTuple):
@@ -100,6 +142,10 @@ def page(
     has_only_ladders = not report.against_main and not tables["ladder"].empty
     first = "ladder" if has_only_ladders else "seconds_per_epoch"
     screen = first_screen(report, findings, question)
+    on_screen = {
+        *(finding for answer in screen.answers for finding in answer.findings),
+        *(finding for brief in screen.brief.values() for finding in brief),
+    }
     inliner = Inliner()
     drawn = {drawing.name: drawing for drawing in _draw(figures, findings, inliner, first)}
     # A figure stands in the first section with a finding that names it. Without such a finding, it
@@ -113,31 +159,35 @@ def page(
     style += inliner.rules + labels_of_runs(headings(tables).values())
     script = (_FOLDER / "page.js").read_text(encoding="utf-8")
     columns, configurations = overview(report)
+    further = {}
+    for section in _HEADINGS:
+        of = _FINDINGS_OF.get(section, section)
+        sentences = [one for one in findings.get(of, ()) if one not in on_screen]
+        drawings = [drawn[n] for n in drawn if n != first and sections[n] == of]
+        if section in _ALWAYS or sentences or drawings:
+            further[section] = sentences, drawings
     return (
         templates()
         .get_template("page.html")
         .render(
             title=title,
             screen=screen,
-            lines=[
-                finding
+            scales=[
+                scale([one for finding in answer.findings for one in finding.compares])
                 for answer in screen.answers
-                for finding in (answer.finding, *answer.details)
             ],
+            level=in_percent(level(tables)),
             style=style,
             script=script,
             style_digest=digest(style),
             script_digest=digest(script),
             first=drawn.get(first),
-            sections=SECTIONS,
-            findings=findings,
-            drawings={
-                section: [drawn[n] for n in drawn if n != first and sections[n] == section]
-                for section in findings
-            },
+            sections=SECTIONS | _HEADINGS,
+            further=further,
             links=lambda finding: _links(finding, drawn, files),
-            columns=columns,
-            configurations=configurations,
+            # Plain names come before those of the experiment's file.
+            columns=["configuration", "name", *columns[2:]],
+            configurations=[(words, name, *cells) for name, words, *cells in configurations],
             explanation=explanation(tables),
             headings=headings(tables),
             runs=list(rows(tables)),
@@ -158,6 +208,35 @@ def templates(*further: Path) -> Environment:
     )  # fmt: skip
     environment.filters["spaced"] = partial(_BEFORE_UNIT.sub, "\xa0")
     return environment
+
+
+def scale(compared: Iterable[Comparison]) -> Scale | None:
+    """Place the known ratios on a scale, logarithmic unless they are differences; None without."""
+    known = [one for one in compared if not math.isnan(one.ratio.value)]
+    if not known:
+        return None
+    equal = known[0].equal
+    place = math.log if equal else float
+    points = [
+        [place(end) for end in one.ratio[:3] if math.isfinite(end) and (end > 0 or not equal)]
+        for one in known
+    ]
+    ends = [place(equal), *chain.from_iterable(points)]
+    room = 0.3 * (max(ends) - min(ends)) or 1.0
+    least, most = min(*ends, place(equal) - room), max(*ends, place(equal) + room)
+
+    def at(point: float) -> float:
+        return round(2 + 96 * (point - least) / (most - least), 2)
+
+    rows: dict[str, list[Mark]] = {}
+    for one, (middle, *interval) in zip(known, points, strict=True):
+        value = Names({}).ratio(one.ratio)
+        if not equal:
+            value = with_interval(*one.ratio[:3], "+.3f")
+        ends_of_line = list(map(at, interval)) if len(interval) == 2 else []
+        mark = Mark(one.of, value, at(middle), ends_of_line)
+        rows.setdefault(one.between, []).append(mark)
+    return Scale(rows, at(place(equal)), f"{equal:g}")
 
 
 def labels_of_runs(headings: Iterable[str]) -> str:

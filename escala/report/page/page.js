@@ -78,8 +78,27 @@
   form.addEventListener("submit", (event) => event.preventDefault());
   addEventListener("hashchange", show);
   form.hidden = false;
-  document.getElementById("runs-help").hidden = false;
   show();
+})();
+
+// Unfold what an address leads to, or all.
+(function () {
+  const unfold = document.getElementById("unfold");
+  function reveal() {
+    const place = document.getElementById(location.hash.slice(1).split("?")[0]);
+    if (!place) return;
+    const folded = place.closest("details") || place.querySelector("details");
+    if (folded) folded.open = true;
+  }
+  unfold.addEventListener("click", () => {
+    const all = document.querySelectorAll("details");
+    const open = !Array.from(all).every((each) => each.open);
+    for (const each of all) each.open = open;
+    unfold.textContent = open ? "Fold all" : "Unfold all";
+  });
+  unfold.hidden = false;
+  addEventListener("hashchange", reveal);
+  reveal();
   if (location.hash.startsWith("#runs?")) document.getElementById("runs").scrollIntoView();
 })();
 

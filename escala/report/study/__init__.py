@@ -30,7 +30,8 @@ from escala.report.study.content import Study, study
 __all__ = ["Study", "html", "latex", "markdown", "pdf", "study", "write"]
 
 _PAGE = Path(__file__).parents[1] / "page"
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+#: Names of Chromium, in the order in which they are tried.
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _PDF_SECONDS = 120
 
 
@@ -128,7 +129,7 @@ def pdf(page: Path, output: Path) -> str | None:
     page : the HTML document.
     output : the file to write.
     """
-    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         return "Chromium is not installed: print the page from a browser instead"
     # Chromium refuses its sandbox to root, as in containers; the page loads nothing.
