@@ -159,7 +159,10 @@ def _ask(options: dict[str, Any], force: bool) -> dict[str, Any]:
     def recognise_answer(answer: str) -> Dataset:
         if is_fasta(Path(answer)) and not options.get("labels"):
             question = "Table with a row for each record, such as metadata.tsv: "
-            options["labels"] = input(question).strip()
+            named = {"labels": input(question).strip()}
+            dataset = _recognise(options | named | {"data": answer})
+            options.update(named)
+            return dataset
         return _recognise(options | {"data": answer})
 
     question = f"Your data: a folder or a file, or `{SIMULATED}`"

@@ -121,6 +121,8 @@ SCHEDULERS = {
             "-N escala-{name:.8}",
             "-j oe",
             "-o {logs}/",
+            # The variables of the shell, as the others pass them on.
+            "-V",
             "-l select={nodes}:ncpus={node_cores}:mpiprocs={node_cores}",
             "-l place=scatter:exclhost",
             "-l walltime={clock}",

@@ -128,12 +128,15 @@ def read_table(path: Path, header: bool = True) -> pd.DataFrame:
             table = pd.read_csv(
                 text, sep=sign, header=0 if header else None, index_col=False, dtype=str,
                 keep_default_na=False, skipinitialspace=True,
+                # In a line with tabs a quote is a character: there, one may stand alone.
+                quoting=csv.QUOTE_NONE if sign == "\t" else csv.QUOTE_MINIMAL,
             )  # fmt: skip
         except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
             reason = f"is not a CSV or TSV file ({str(error).strip()})"
             remedy = "give a line of names, and as many fields in each line below"
             raise InputError(path, path.name, reason, remedy) from None
-    return table.fillna("").apply(lambda column: column.str.strip())
+    table = table.fillna("").apply(lambda column: column.str.strip())
+    return table.replace(r'^"(.*)"$', r"\1", regex=True) if sign == "\t" else table
 
 
 def read_text(path: Path) -> str:

@@ -228,7 +228,8 @@ def _labelled_genomes(path: Path, data: str, labels: str | None, label: str | No
         reason = f"fewer than two classes have {_FEWEST} records: {shown}"
         raise InputError("--label", label, reason, "name another column, or give more records")
     without_row = [header.split()[0] for header, row in identifiers.items() if not row]
-    without_record = rows.index.difference(matched.index)
+    without_record = rows.index.difference([*matched.index, ""])
+    without_identifier = [f"line {n + 2}" for n, name in enumerate(rows.index) if not name]
     shown = ", ".join(f"{name} {counts[name]}" for name in classes)
     sentences = [
         f"{len(matched)} of {len(identifiers)} records have a row in {labels}, by its column "
@@ -238,6 +239,7 @@ def _labelled_genomes(path: Path, data: str, labels: str | None, label: str | No
     for names, noun, what in (
         (without_row, "record", "without a row"),
         (without_record, "row", "without a record"),
+        (without_identifier, "row", "without an identifier"),
         (matched.index[named == ""], "record", f"without a value of {label}"),
         ([f"{name} ({n})" for name, n in counts.items() if n < _FEWEST],
          "class", f"with fewer than {_FEWEST} records"),

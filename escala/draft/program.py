@@ -351,11 +351,19 @@ def _interpreter(words: Sequence[str], named: str | None) -> tuple[list[str], st
     Parameters
     ----------
     named : the interpreter that an option names.
+
+    Raises
+    ------
+    InputError : there is no such interpreter.
     """
     words, first = list(words), words[0]
     if PYTHON.fullmatch(Path(first).name) and Path(first).name != first:
         named, words[0] = named or str(Path(first).absolute()), "python"
     if named:
+        # A folder is an environment, in which the interpreter is looked for.
+        if not (Path(named).expanduser().is_dir() or draft_command.find_program(named)):
+            remedy = "name the Python that you start the script with"
+            raise InputError("the interpreter", named, "is not a program", remedy)
         return words, named
     program = draft_command.find_program(first)
     # A path may be an argument of another program.

@@ -135,6 +135,10 @@ def _with_site(settings: Any) -> Any:
     keys = SITES.get(site, {}) if isinstance(site, str) else {}
     if "efficiency" in rules:
         keys = {key: value for key, value in keys.items() if key != "tiers"}
+    if "source" in keys and rules.keys() - {"site", "name"}:
+        # The page of the site does not state such a rule.
+        keys = {key: value for key, value in keys.items() if key not in ("source", "date")}
+        keys["name"] += ", changed"
     return settings | {"scaling": scaling | {"rules": {"site": site} | keys | rules}}
 
 

@@ -42,12 +42,16 @@ class Progress:
         self._all, self._most, self._left, self._answer = 0, "", list[Run](), ""
         # When the first run began, and how many have begun.
         self._start, self._begun = math.nan, 0
+        # After so many seconds no repeat begins.
+        self._seconds = math.inf
 
     def begin(self, run: Run) -> None:
         """Show that a run begins, how long the rest takes at the present pace, and a new answer."""
         now = self._clock()
         self._start = self._start if self._begun else now
-        seconds = self._begun and (now - self._start) / self._begun * len(self._left)
+        passed = now - self._start
+        seconds = self._begun and passed / self._begun * len(self._left)
+        seconds = max(0.0, min(seconds, self._seconds - passed))
         rest = f", {duration(seconds)} left" if seconds else ""
         if run in self._left:  # A run that is measured again is not.
             self._left.remove(run)
@@ -68,6 +72,7 @@ class Progress:
         """
         self._all, self._left = len(plan.runs), [planned.run for planned in waiting]
         self._most = "at most " if plan.sequential else ""
+        self._seconds = 60 * ((plan.sequential or {}).get("minutes") or math.inf)
         runs = _runs_to_compare(planned.run for planned in plan.runs)
         complete = {run.repeat for run in runs} - {
             run.repeat for run in _runs_to_compare(self._left)

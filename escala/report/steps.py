@@ -119,7 +119,7 @@ def study_document(
         "Job script of these runs": own if "job_script" not in proposal else None,
         "Threads of a run, by OMP_DISPLAY_AFFINITY": proposal.get("affinity"),
     }
-    texts = {heading: job_script(Path(file)) for heading, file in files.items() if file}
+    texts = {heading: attached_text(Path(file)) for heading, file in files.items() if file}
     document = study.study(
         read(tables[0].parent),
         settings.title,
@@ -133,15 +133,18 @@ def study_document(
     study.write(document, output["page"], figure, links)
 
 
-def job_script(file: Path) -> str | None:
-    """Return the text of a job script, with `.` as its folder; None if there is no script.
+def attached_text(file: Path) -> str | None:
+    """Return the text of an attached file, None if there is none.
 
-    Readers of the document submit the script in the folder of their project.
+    The script of `escala submit` has `.` as its folder: readers of the document submit it in the
+    folder of their project.
     """
     if not file.exists():
         return None
     text = file.read_text(encoding="utf-8", errors="replace")
-    return re.sub(r"(--chdir=)[^\n\"]+", r"\1.", text)
+    if file.name != JOB_SCRIPT:
+        return text
+    return re.sub(r"(?m)(--chdir=|^cd )[^\n\"]+", r"\1.", text)
 
 
 def data_files(split: Path) -> str:

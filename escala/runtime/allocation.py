@@ -15,6 +15,7 @@ program that takes a host and a command line and passes its input on.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import sys
@@ -63,7 +64,8 @@ def job_number() -> str | None:
         case "slurm":
             return slurm.job_number()
         case "hosts":
-            return f"hosts-{hashlib.sha256(os.environ[HOSTS].encode()).hexdigest()[:8]}"
+            content = json.dumps(cores_by_host()).encode()
+            return f"hosts-{hashlib.sha256(content).hexdigest()[:8]}"
         case "flux":
             number = _ask_flux(os.environ["FLUX_URI"], "getattr", "jobid").strip() or "flux"
         case other:
@@ -134,12 +136,15 @@ def _ask_flux(uri: str | None, *words: str) -> str:
 
 def _read(variable: str, text: str) -> dict[str, int | None]:
     """Read a list of hosts from the value of a variable, or from the file that it names."""
-    file = Path(text)
     try:
-        if slots := parse_hosts(file.read_text(encoding="utf-8") if file.is_file() else text):
+        # A list may be longer than a name of a file may be.
+        if not re.search(r"[\s,]", text) and Path(text).is_file():
+            text = Path(text).read_text(encoding="utf-8")
+        slots = parse_hosts(text)
+        if slots and not any("/" in name for name in slots):
             return slots
-        reason = "names no host"
-    except ValueError as error:
+        reason = "is no file" if slots else "names no host"
+    except (OSError, ValueError) as error:
         reason = str(error)
     raise InputError(variable, text, reason, "name hosts, such as n1,n2 or n[1-4]:16; or a file")
 
@@ -162,7 +167,7 @@ def parse_hosts(text: str) -> dict[str, int | None]:
     """
     totals: dict[str, int] = {}
     last, are_counted = [], False
-    for word in _WORD.findall(re.sub("#.*", "", text)):
+    for word in _WORD.findall(re.sub(r"#.*|\bmax[_-]slots=\S+", "", text)):
         name, _, slots = word.partition(":")
         count = _COUNT.fullmatch(slots or name)
         if slots and not count:

@@ -94,7 +94,7 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
             predictions = work.probabilities(weights, inputs).argmax(axis=1)
         np.save(folder / "rank0.predictions.npy", predictions)
         with clock.time("save"):
-            if plan["training"]["save_model"]:
+            if plan["training"].get("save_model"):
                 np.savez(folder / models.WEIGHTS, **weights)
         threads = max(pool["num_threads"] for pool in threadpool_info())
     return {

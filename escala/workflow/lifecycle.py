@@ -229,7 +229,8 @@ class Lifecycle:
         rules = {job.rule.name for job in dag.jobs}
         checks = [*internals.jobs(dag, "all", "runs", REPORT)]
         console.show("")
-        for job in checks if console.BRIEF in os.environ else ():
+        told = [*checks, *internals.jobs(dag, "study_document")]
+        for job in told if console.BRIEF in os.environ else ():
             print(Path(job.log[0]).read_text(encoding="utf-8"), end="", flush=True)
         runs = self._plans.target_runs | self._plans.left
         files = [file for file in runs if Path(file).exists()]

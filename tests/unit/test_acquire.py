@@ -535,14 +535,14 @@ def test_only_records_of_the_classes_with_one_class_are_taken(labelled, tmp_path
         for name in ("bat.fasta", "Homo-sapiens.fasta")
     }
     assert made == {"bat.fasta": [1, 3, 7, 9, 11], "Homo-sapiens.fasta": [8, 10]}
-    assert "2 records whose genome has several classes are left out" in capsys.readouterr().err
+    assert "several classes: NC_000005, NC_000006" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         (lambda rows: rows.assign(id="x"), "no column holds an identifier of all.fasta.packed"),
-        (lambda rows: pd.concat([rows, rows[:1]]), "several rows or records have the identifiers"),
+        (lambda rows: pd.concat([rows, rows[:1]]), "several rows have the identifier"),
         (lambda rows: rows.drop(columns="host"), "'host': is not a column"),
         (lambda rows: rows.replace("bat", "Homo+sapiens"), "become the same class Homo-sapiens"),
         (lambda rows: rows.replace("bat", "cat"), "bat.*no record.*remove it from classes"),

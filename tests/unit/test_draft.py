@@ -353,7 +353,7 @@ def test_the_user_chooses_among_several_columns(new, metadata, monkeypatch):
     ("old", "changed", "options", "message"),
     [
         ("", "", [], "is one FASTA file.*--labels metadata.tsv"),
-        (">s3", ">s2", ["--labels", "t.csv"], "several rows or records.*s2"),
+        (">s3", ">s2", ["--labels", "t.csv"], "all.fasta.*several records.*s2"),
         ("A", "L", ["--labels", "t.csv"], "not nucleotides.*first in line"),
         ("", "", ["--labels", "t.csv", "--label", "lab"], "fewer than two classes have 4.*one 2"),
         ("", "", ["--labels", "t.csv", "--label", "no"], "'no': is not a column"),

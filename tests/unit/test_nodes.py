@@ -325,7 +325,7 @@ def test_all_forms_of_a_list_of_hosts_are_read_alike(slots):
         "\n".join(name for name, count in items for _ in range(count)),  # PBS, LSF's file
         " ".join(f"{name} {count}" for name, count in items),  # LSF
         ",".join(f"{name}:{count}" for name, count in items),  # MPICH
-        "\n".join(f"{name} slots={count}  # of Open MPI" for name, count in items),
+        "\n".join(f"{name} slots={count} max_slots=99  # of Open MPI" for name, count in items),
     )
     assert [list(allocation.parse_hosts(text).items()) for text in texts] == [list(items)] * 4
     assert allocation.parse_hosts("\n".join(slots)) == dict.fromkeys(slots)
@@ -383,7 +383,20 @@ def test_each_scheduler_tells_the_hosts_of_a_job_and_their_cores(scheduler, tmp_
 
 
 def test_a_list_of_hosts_that_cannot_be_read_is_refused_with_the_remedy(monkeypatch):
-    for text in ("n1:many", " , "):
+    for text in ("n1:many", " , ", "/no/such/file"):
         monkeypatch.setenv("ESCALA_HOSTS", text)
         with pytest.raises(InputError, match=r"ESCALA_HOSTS.*n1,n2"):
             allocation.cores_by_host()
+
+
+def test_a_list_of_hosts_may_be_long_and_is_known_by_its_hosts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = [f"node{number}.cluster.example.org" for number in range(40)]
+    monkeypatch.setenv("ESCALA_HOSTS", ",".join(names))
+    assert list(allocation.cores_by_host()) == names
+    numbers = []
+    for text in ("n1,n2", "n1 n2", "file", "file"):
+        (tmp_path / "file").write_text("n1\nn2\n" if len(numbers) == 2 else "n7\nn8\n")
+        monkeypatch.setenv("ESCALA_HOSTS", text)
+        numbers.append(allocation.job_number())
+    assert numbers[0] == numbers[1] == numbers[2] != numbers[3]

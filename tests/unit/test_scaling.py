@@ -160,8 +160,10 @@ def test_the_word_for_a_site_is_its_entry_of_which_a_mapping_replaces_keys(site)
     assert rules(site) == rules({"site": site}) == entry
     assert entry["fields"] and (site == "generic" or (entry["source"] and entry["date"]))
     changed = rules({"site": site, "efficiency": 0.7, "time": "steps"})
-    kept = {key: value for key, value in entry.items() if key != "tiers"}
-    assert changed == kept | {"efficiency": 0.7, "time": "steps"}
+    # The page of the site does not state such a rule.
+    kept = {key: value for key, value in entry.items() if key not in ("tiers", "source", "date")}
+    name = {} if site == "generic" else {"name": f"{entry['name']}, changed"}
+    assert changed == kept | name | {"efficiency": 0.7, "time": "steps"}
     # Without a rule, that of CSC holds. A rule of the user's own has no source of another.
     assert scaled(study).settings["scaling"]["rules"] == rules("csc-roihu")
     assert rules({"name": "Ours"}) == rules("generic") | {"name": "Ours"}

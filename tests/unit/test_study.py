@@ -23,7 +23,7 @@ from escala.experiment.schema import SITES
 from escala.record.schema import validate_run
 from escala.report import study, tables
 from escala.report.figures import scaling as figure_of_scaling
-from escala.report.steps import JOB_SCRIPT, data_files, job_script
+from escala.report.steps import JOB_SCRIPT, attached_text, data_files
 from escala.report.study import statement
 from escala.report.tables.scaling import least_efficiency, verdict
 
@@ -698,9 +698,15 @@ def test_the_job_script_is_part_of_the_document(whole, tmp_path):
     assert lines[opened + 1 : lines.index(fence, opened)] == script.splitlines()
     # It names no folder of the one who measured.
     file = tmp_path / JOB_SCRIPT
-    assert job_script(file) is None
+    assert attached_text(file) is None
     file.write_text('#SBATCH --chdir=/home/ada/e\n#SBATCH "--chdir=/home/ada/an e"\nexec x\n')
-    assert job_script(file) == '#SBATCH --chdir=.\n#SBATCH "--chdir=."\nexec x\n'
+    assert attached_text(file) == '#SBATCH --chdir=.\n#SBATCH "--chdir=."\nexec x\n'
+    file.write_text("#PBS -V\ncd /home/ada/e\nexec x\n")
+    assert attached_text(file) == "#PBS -V\ncd .\nexec x\n"
+    # What the user attaches stays as it is.
+    own = tmp_path / "production.sh"
+    own.write_text("cd /scratch/run\n")
+    assert attached_text(own) == "cd /scratch/run\n"
 
 
 def test_the_files_of_a_split_are_counted(tmp_path):

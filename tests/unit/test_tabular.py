@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 from escala.core.errors import InputError
 from escala.core.files import read_json
+from escala.core.text import read_table
 from escala.data.base import Arrays
 from escala.data.tabular import arrays, source, table
 from escala.data.tabular.arrays import queries
@@ -288,3 +289,11 @@ def test_names_and_whole_numbers_are_classes_and_measured_numbers_are_not():
         table.require_classes({name.format(n): 2 for n in range(12)}, "t.csv")
     with pytest.raises(InputError, match="regression"):
         table.require_classes({f"1.{n}": 2 for n in range(12)}, "t.csv")
+
+
+def test_a_quote_in_a_table_with_tabs_is_a_character(tmp_path):
+    rows = ['A1\t"Li et al.\t"bat"', 'A2\tthe "old" one\tcat', 'A3\t3" tube\tbat']
+    (tmp_path / "t.tsv").write_text("\n".join(["id\tauthor\thost", *rows]))
+    found = read_table(tmp_path / "t.tsv")
+    assert [*found["id"]] == ["A1", "A2", "A3"] and [*found["host"]] == ["bat", "cat", "bat"]
+    assert [*found["author"]] == ['"Li et al.', 'the "old" one', '3" tube']

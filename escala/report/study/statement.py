@@ -193,10 +193,10 @@ def missing_fields(
     """
     timed = rows[rows["kind"] != UNAVAILABLE]
     known = {
-        "bytes": timed["read_bytes"].notna().all(),
-        "memory": timed["node_memory_bytes"].notna().all(),
-        "checkpoints": timed["checkpoint_bytes"].notna().all(),
-        "gpu_use": (timed["gpus"].eq(0) | timed["gpu_percent"].notna()).all(),
+        "bytes": not timed.empty and timed["read_bytes"].notna().all(),
+        "memory": not timed.empty and timed["node_memory_bytes"].notna().all(),
+        "checkpoints": not timed.empty and timed["checkpoint_bytes"].notna().all(),
+        "gpu_use": not timed.empty and (timed["gpus"].eq(0) | timed["gpu_percent"].notna()).all(),
         "plan": bool(settings["plan"]),
         # One process, or one core for each, places no threads.
         "affinity": not any(

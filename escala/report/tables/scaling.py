@@ -223,7 +223,8 @@ def least_efficiency(rule: Mapping, smaller: int, cores: int) -> float | None:
     """
     if not rule.get("tiers"):
         return rule.get("efficiency")
-    ends, speedups = zip(*((tier["cores"], tier["speedup"]) for tier in rule["tiers"]), strict=True)
+    tiers = sorted((tier["cores"], tier["speedup"]) for tier in rule["tiers"])
+    ends, speedups = zip(*tiers, strict=True)
     if not smaller < cores <= ends[-1]:
         return None
     doublings = np.diff(np.log2(np.clip([smaller, *ends], smaller, cores)))

@@ -106,9 +106,10 @@ def match_records(fasta: Path, table: Path) -> tuple[pd.DataFrame, dict[str, str
         raise InputError(table, ", ".join(rows.columns), reason, remedy)
     rows = rows.set_index(rows[column])
     in_rows = rows.index.value_counts()
-    if repeated := [name for name, count in best.items() if max(count, in_rows[name]) > 1]:
-        reason = f"several rows or records have the identifiers {join_names(repeated)}"
-        raise InputError(table, column, reason, "keep one row and one record of each")
+    for path, each, counts in ((table, "row", in_rows), (fasta, "record", best)):
+        if repeated := [name for name in best if counts[name] > 1]:
+            reason = f"several {each}s have the identifier of one: {join_names(repeated)}"
+            raise InputError(path, column, reason, f"keep one {each} of each")
     return rows, identifiers
 
 
@@ -141,6 +142,10 @@ def name_classes(rows: pd.DataFrame, label: str) -> pd.Series:
         if not is_missing(value)
     }
     for name, count in Counter(names.values()).items():
+        if not name:
+            value = next(value for value in names if not names[value])
+            reason, remedy = "has no letter or digit for the name of a class", "rename it"
+            raise InputError("label", f"{label}: {value}", reason, remedy)
         if count > 1:
             values = [value for value in names if names[value] == name]
             reason, remedy = f"become the same class {name}", "rename them in the table"
@@ -204,30 +209,37 @@ def _labelled_records(source: dict, classes: list[str]) -> Iterator[tuple[str, P
 
     fasta, table = label_files(source)
     rows, identifiers = match_records(fasta, table)
-    names = name_classes(rows, source["label"])
+    names = name_classes(rows.loc[[*filter(None, identifiers.values())]], source["label"])
     class_of = {
         header: names[row] for header, row in identifiers.items() if row and names[row] in classes
     }
     if missing := {*classes} - {*class_of.values()}:
         remedy = f"remove it from classes; the table has {join_names({*names} - {''})}"
         raise InputError("classes", join_names(missing), f"no record of {fasta} has it", remedy)
+    digests = {
+        header: digest(sequence)
+        for header, sequence in records(fasta, str.strip)
+        if header in class_of
+    }
     classes_of: dict[str, set[str]] = {}
-    for header, sequence in records(fasta, str.strip):
-        if header in class_of:
-            classes_of.setdefault(digest(sequence), set()).add(class_of[header])
-    left_out = 0
+    for header, key in digests.items():
+        classes_of.setdefault(key, set()).add(class_of[header])
+    left_out = [header for header, key in digests.items() if len(classes_of[key]) > 1]
+    if left_out:
+        shown = join_names([identifiers[header] for header in left_out])
+        say(f"{fasta}: left out, as each has a genome of several classes: {shown}")
+    for header in left_out:
+        del class_of[header]
+    if emptied := {*classes} - {*class_of.values()}:
+        reason = f"all its records in {fasta} have genomes that are in other classes, too"
+        raise InputError("classes", join_names(emptied), reason, "correct the table")
     for header, sequence in records(fasta, str.strip):
         if header not in class_of:
-            continue
-        if len(classes_of[digest(sequence)]) > 1:
-            left_out += 1
             continue
         identifier = "_".join(identifiers[header].split())
         begins_so = header.split()[0] == identifier
         shown = header if begins_so else f"{identifier} {header}"
         yield class_of[header], fasta, shown, sequence
-    if left_out:
-        say(f"{fasta}: {left_out} records whose genome has several classes are left out")
 
 
 class Locked(NamedTuple):
