@@ -20,6 +20,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -137,14 +138,14 @@ def _ask_flux(uri: str | None, *words: str) -> str:
 def _read(variable: str, text: str) -> dict[str, int | None]:
     """Read a list of hosts from the value of a variable, or from the file that it names."""
     try:
-        # A list may be longer than a name of a file may be.
-        if not re.search(r"[\s,]", text) and Path(text).is_file():
-            text = Path(text).read_text(encoding="utf-8")
+        with suppress(OSError):  # A list may be longer than a name of a file may be.
+            if Path(text).is_file():
+                text = Path(text).read_text(encoding="utf-8")
         slots = parse_hosts(text)
         if slots and not any("/" in name for name in slots):
             return slots
         reason = "is no file" if slots else "names no host"
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         reason = str(error)
     raise InputError(variable, text, reason, "name hosts, such as n1,n2 or n[1-4]:16; or a file")
 

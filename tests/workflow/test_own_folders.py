@@ -27,7 +27,9 @@ def test_the_workload_of_the_guide_is_checked_and_runs(own_workload, snakemake, 
     assert done.returncode == 0, done.stdout + done.stderr
     answers = [line.split("  ")[0] for line in done.stdout.splitlines()]
     [shown] = re.findall(r"^```text\n(This workload can .*?)^```$", GUIDE.read_text(), re.M | re.S)
-    assert answers == [line.split("  ")[0] for line in shown.splitlines()]
+    # The page shows some of the lines.
+    places = [answers.index(line.split("  ")[0]) for line in shown.splitlines() if line != "…"]
+    assert len(places) > 2 and places == sorted(places)
 
     folder = own_workload.parent
     settings = yaml.safe_load((folder / "mine.yaml").read_text())
