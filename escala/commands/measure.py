@@ -83,7 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
             output,
             planned.seconds,
             turn=planned.turn,
-            links=lab.links(),
+            # The lab has SLURM. Hosts of another scheduler are none of its nodes.
+            links=lab.links() if allocation.by_slurm() else None,
             nodes=allocated.nodes_of(planned.run),
         )
 

@@ -409,7 +409,9 @@ def test_batches_of_keras_are_steps_in_fit_and_in_a_loop_of_the_script(tmp_path)
     [process] = processes
     # `fit` calls no `train_on_batch`, and models that take turns make one step.
     assert [loop.batches for loop in process.loops] == [3, 3]
-    assert [len(loop.steps) for loop in process.loops] == [3, 3 + 5]
+    # A line may tell of several quick steps.
+    made = [loop.steps[-1][1] - loop.made_before for loop in process.loops]
+    assert made == [3, 3 + 5]
 
 
 def process(*loops: list[float], steady: int = 0, **known: int) -> seen.Process:
