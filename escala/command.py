@@ -89,6 +89,9 @@ def _main() -> int | None:
         root = folder if is_project(folder) else ROOT
         environment.prepare(root)
         environment.require_work_folder(folder)
+        from escala.runtime import allocation
+
+        allocation.bind_to_job()
         # The code of a clone must run in the clone. `python -O` removes docstrings; `-i` never
         # ends.
         is_other = not (root / "escala").samefile(ROOT / "escala")

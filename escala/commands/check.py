@@ -84,7 +84,8 @@ def summarize(answers: Sequence[Answer]) -> str:
     mend = {"cores", "MPI", *(["C++ compiler"] if "TensorFlow" in no else [])} & set(no)
     first = "This machine can run the default experiment"
     if mend:
-        first = f"This machine cannot run the default experiment without {', '.join(sorted(mend))}"
+        needs = [f"two {name}" if name == "cores" else name for name in sorted(mend)]
+        first = f"This machine cannot run the default experiment without {', '.join(needs)}"
     # An engine is installed when it is needed.
     made = {engine.title for engine in ENGINES.values()}
     others = [name for name in no if name not in mend | made]

@@ -65,7 +65,7 @@ OPTIONS = {
 
 
 class Scheduler(NamedTuple):
-    """What the job script of a scheduler holds. `write_script` fills in the fields of the texts.
+    """A scheduler, with the words of its job script. `write_script` fills in their fields.
 
     Attributes
     ----------

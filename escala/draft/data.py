@@ -126,11 +126,10 @@ def recognise(
     if data == SIMULATED:
         source = {"type": SIMULATED, "seed": 1, "records": dict.fromkeys(_CLASSES, 200)}
         genomes = _settings_of_genomes(source, _CLASSES, {"method": "none"})
-        return Dataset(SIMULATED, "virus-cnn", genomes)
-    path = Path(expand_path(data, "data"))
-    if not path.exists():
+        dataset = Dataset(SIMULATED, "virus-cnn", genomes)
+    elif not (path := Path(expand_path(data, "data"))).exists():
         raise InputError("data", data, "there is no such file or folder", "name your data")
-    if path.is_file() and files.is_fasta(path):
+    elif path.is_file() and files.is_fasta(path):
         dataset = _labelled_genomes(path, data, labels, label)
         labels = label = None
     else:
@@ -139,8 +138,8 @@ def recognise(
             source = dataset.settings["source"]
             source |= ({"label": label} if label else {}) | ({"drop": [*drop]} if drop else {})
             label, drop = None, ()
-    for recogniser in (_genomes, _public_pictures, _arrays, _pictures):
-        dataset = dataset or recogniser(path, data)
+        for recogniser in (_genomes, _public_pictures, _arrays, _pictures):
+            dataset = dataset or recogniser(path, data)
     for option, value in (("--labels", labels), ("--label", label), ("--drop", drop)):
         if dataset and value:
             remedy = "leave it out; --labels is for a FASTA file, --label also for a table, and "
@@ -372,7 +371,8 @@ def draft(
             wanted = ["1x1"] if one_rank else list(layouts)
             entry = {"strategy": strategy, "layouts": wanted, "variants": [PROCESSES]}
             configurations.append(entry)
-    subject = "simulated genomes" if dataset.name == SIMULATED else dataset.name
+    is_simulated = dataset.settings.get("source", {}).get("type") == SIMULATED
+    subject = "simulated genomes" if is_simulated else dataset.name
     settings = compare_settings(
         name,
         f"Does parallel training on {subject} pay?",
@@ -458,12 +458,12 @@ def _examine_table(path: Path, dataset: Mapping[str, Any]) -> tuple[dict[str, An
     numbers = features.apply(pd.to_numeric, errors="coerce")
     values, known = features.nunique(), features.notna().sum()
     is_text = 2 * numbers.notna().sum() < known
-    is_count = (numbers.diff().iloc[1:] == 1).all() & numbers.iloc[:1].isin([0, 1]).all()
+    are_numbers = numbers.apply(lambda column: table.numbers_rows(column.to_numpy()))
     left_out: dict[str, str] = {}
     for reason, is_so in (
         ("has one value", values < min(2, len(rows))),
         ("differs in each row", is_text & (values == known)),
-        ("numbers the rows", is_count & (len(rows) >= 10)),
+        ("numbers the rows", are_numbers),
     ):
         left_out = dict.fromkeys(features.columns[is_so], reason) | left_out
     texts = [name for name in features.columns[is_text] if name not in left_out]

@@ -106,5 +106,8 @@ def time_of(runs: Sequence[Run]) -> Time:
     seconds = sum(known) / len(known) * len(runs)
     minutes = _MARGIN * (seconds + _START_SECONDS * len(runs)) / 60 + BEGIN_MINUTES
     rounded = _STEP * ceil(minutes / _STEP)
-    why = f"{duration(seconds)} are estimated from earlier runs; a margin is added"
+    why = (
+        f"{duration(seconds)} are estimated from earlier runs; a quarter of it, {_START_SECONDS} s "
+        f"for each start and {BEGIN_MINUTES} min are added"
+    )
     return Time(rounded, why)

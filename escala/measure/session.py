@@ -360,7 +360,10 @@ class Session:
         result = read_result(output)
         reason = f" ({result['reason']})" if result["reason"] else ""
         line = f"{planned.file}: {result['status']}{reason}"
-        print(line, flush=True) if result["status"] == "ok" else say(line)
+        if result["status"] == "ok":
+            print(line, flush=True)
+        else:
+            say(line)
 
     def _write_table(self) -> None:
         if self.plan.table:

@@ -52,7 +52,7 @@ class Progress:
         passed = now - self._start
         seconds = self._begun and passed / self._begun * len(self._left)
         seconds = max(0.0, min(seconds, self._seconds - passed))
-        rest = f", {duration(seconds)} left" if seconds else ""
+        rest = f", {self._most}{duration(seconds)} left" if seconds else ""
         if run in self._left:  # A run that is measured again is not.
             self._left.remove(run)
             self._begun += 1

@@ -26,6 +26,7 @@ from functools import cache
 from pathlib import Path
 
 from escala.core.errors import InputError
+from escala.core.hardware import available_cores
 from escala.runtime import slurm
 
 #: The variable with the hosts that a user names, and the one with the time of a job, which
@@ -128,6 +129,16 @@ def cores_by_host() -> dict[str, int | None]:
                 cores |= dict.fromkeys(parse_hosts(names), int(count) // int(nodes))
             return cores
     return {}
+
+
+def bind_to_job() -> None:
+    """Bind this process and its children to as many cores as its job has on this machine.
+
+    A scheduler may give a job a part of a machine, and let its processes use all of it.
+    """
+    here = (count for host, count in cores_by_host().items() if slurm.is_here(host))
+    if count := next(here, None):
+        os.sched_setaffinity(0, available_cores()[:count])
 
 
 @cache

@@ -398,12 +398,12 @@ def require_host() -> None:
     InputError : this shell holds an allocation, and this machine is no node of it.
     """
     job, nodes = job_number(), os.environ.get("SLURM_JOB_NODELIST")
-    here = socket.gethostname()
     # SLURM names the node to every process that it starts on one.
     if job is None or nodes is None or "SLURMD_NODENAME" in os.environ:
         return
     if any(is_here(name) for name in (nodes, *_list_hosts(nodes))):
         return
+    here = socket.gethostname()
     raise InputError(
         "SLURM_JOB_ID",
         job,

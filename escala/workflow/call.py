@@ -99,11 +99,12 @@ def make(call: list[str], arguments: argparse.Namespace) -> NoReturn:
 
     The call and Snakemake's lines are printed if they are asked for, or options of Snakemake.
     """
-    os.environ[console.BRIEF] = console.NOWHERE
     if arguments.verbose or arguments.extra:
-        del os.environ[console.BRIEF]
+        os.environ.pop(console.BRIEF, None)
         # The line goes to stderr, because stdout belongs to the call.
         print(f"$ {shlex.join(call)}", file=sys.stderr, flush=True)
+    else:
+        os.environ[console.BRIEF] = console.NOWHERE
     profile = os.environ.pop(PROFILE, None)
     if profile and not any(word.split("=")[0] == "--profile" for word in call):
         say(

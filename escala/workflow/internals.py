@@ -80,8 +80,11 @@ def leave_out_failed_jobs(when: Callable[[], bool]) -> None:
     """Let Snakemake print nothing on failed jobs while `when()` is true: after an interrupt."""
 
     def is_printed(record: logging.LogRecord) -> bool:
-        of_job = getattr(record, "exception", None) == exceptions.RuleException.__name__
-        return not (of_job or getattr(record, "event", None) is LogEvent.JOB_ERROR) or not when()
+        is_rule_error = getattr(record, "exception", None) == exceptions.RuleException.__name__
+        return (
+            not (is_rule_error or getattr(record, "event", None) is LogEvent.JOB_ERROR)
+            or not when()
+        )
 
     logger.addFilter(is_printed)
 
@@ -115,8 +118,12 @@ def print_little(show: Callable[[str], None]) -> None:
             console.say("\n".join(sum(ends, [told])))
         elif "submitted with SLURM" in text or text.startswith("Nothing to be done"):
             console.say(text)
-        of_job = getattr(record, "exception", None) == exceptions.RuleException.__name__
-        return record.levelno >= logging.WARNING and event is not LogEvent.JOB_ERROR and not of_job
+        is_rule_error = getattr(record, "exception", None) == exceptions.RuleException.__name__
+        return (
+            record.levelno >= logging.WARNING
+            and event is not LogEvent.JOB_ERROR
+            and not is_rule_error
+        )
 
     def add(record: logging.LogRecord) -> bool:
         for handler in logger.handlers:

@@ -50,6 +50,7 @@ if workflow.is_main_process:
 internals.note(workflow)
 EXPERIMENTS = Experiments(ROOT, WORKDIR, *internals.experiment_settings(workflow))
 EXPERIMENT = EXPERIMENTS.default
+allocation.bind_to_job()
 # A job that this call submits has another allocation: the executor removes the variable.
 ALLOCATED = Allocated(
     allocation.job_number() if workflow.is_main_process else None, lambda: workflow.local_exec

@@ -256,6 +256,18 @@ def samples(**columns: object) -> pd.DataFrame:
     return frame
 
 
+@pytest.mark.parametrize("option", ["--labels", "--label", "--drop"])
+def test_simulated_genomes_take_no_option_of_a_table(new, option):
+    with pytest.raises(InputError, match=f"{option}.*is not for simulated"):
+        new("--data", "simulated", option, "x")
+
+
+def test_a_table_of_that_name_is_not_taken_for_simulated_genomes(new):
+    samples().to_csv("simulated.csv", index=False)
+    new("--data", "simulated.csv")
+    assert "simulated genomes" not in Path("experiments/simulated.yaml").read_text()
+
+
 def test_columns_and_rows_that_a_run_would_refuse_are_left_out(new):
     frame = samples(name=[f"s{n}" for n in range(40)], row=range(40), site="Rome")
     frame.loc[3, "u"], frame.loc[7, "outcome"], frame.loc[9, "site"] = None, None, None

@@ -6,6 +6,9 @@ import itertools
 import json
 import os
 import re
+import socket
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from datetime import datetime
@@ -19,6 +22,7 @@ from hypothesis import strategies as st
 
 from escala.core.errors import InputError
 from escala.core.files import write_text
+from escala.core.hardware import available_cores
 from escala.experiment import Run, load
 from escala.experiment.scaling import smaller_size
 from escala.measure import table
@@ -400,3 +404,18 @@ def test_a_list_of_hosts_may_be_long_and_is_known_by_its_hosts(tmp_path, monkeyp
         monkeypatch.setenv("ESCALA_HOSTS", text)
         numbers.append(allocation.job_number())
     assert numbers[0] == numbers[1] == numbers[2] != numbers[3]
+
+
+@pytest.mark.all_cores
+@pytest.mark.usefixtures("cold")
+def test_a_call_uses_no_more_cores_of_this_machine_than_its_job_has_here(tmp_path):
+    """Not every scheduler binds the processes of a job."""
+    if len(available_cores()) < 2:
+        pytest.skip("needs two cores")
+    words = [sys.executable, "-m", "escala.command", "check"]
+    answers = []
+    for count in (1, 2):
+        variables = os.environ | {"ESCALA_HOSTS": f"{socket.gethostname()}:{count}"}
+        done = subprocess.run(words, env=variables, cwd=tmp_path, capture_output=True, text=True)
+        answers += re.findall(r"^cores +(\w+)", done.stdout, re.MULTILINE)
+    assert answers == ["no", "yes"], done.stdout + done.stderr

@@ -168,7 +168,9 @@ def train(python: str, script: Path, *places: dict[str, str]) -> list[list[str]]
         pytest.param(TORCH_FLAT, 6, marks=pytest.mark.sweep),
     ],
 )
+@pytest.mark.usefixtures("cold")
 def test_a_script_of_pytorch_trains_on_two_ranks_with_equal_weights(source, number, folder):
+    """A fork of a process that holds PyTorch may wait for ever when it frees the model."""
     python = environments.python("torch")
     option, script, lines = divided(source, folder)
     assert (option, lines) == ("--torch", number)

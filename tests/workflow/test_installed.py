@@ -332,11 +332,11 @@ def test_the_recipe_for_conda_asks_for_what_the_wheel_asks_for(wheel):
         [name] = [name for name in archive.namelist() if name.endswith("/METADATA")]
         described = message_from_string(archive.read(name).decode())
     assert recipe["package"] == {"name": described["Name"], "version": described["Version"]}
-    of_conda = {"duckdb": "python-duckdb", "snakemake": "snakemake-minimal"}
+    conda_names = {"duckdb": "python-duckdb", "snakemake": "snakemake-minimal"}
     required = {"python": SpecifierSet(described["Requires-Python"])}
     for each in map(Requirement, described.get_all("Requires-Dist")):
         if not each.marker:
-            required[of_conda.get(each.name, each.name)] = each.specifier
+            required[conda_names.get(each.name, each.name)] = each.specifier
     asked = dict(each.split() for each in recipe["requirements"]["run"])
     assert {
         name: SpecifierSet(each if each[0] in "<>=" else f"=={each}")

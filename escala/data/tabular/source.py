@@ -14,8 +14,6 @@ from escala.data.tabular import table
 
 #: The label of a row whose class is missing.
 UNKNOWN = -1
-#: Fewer values than this may be consecutive numbers by accident.
-_COUNTED = 10
 
 
 def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path) -> None:
@@ -68,8 +66,7 @@ def _refuse_row_numbers(features: np.ndarray, names: Sequence[str], origin: obje
     is float64 (rows, features), and may be mapped from a file.
     """
     for name, column in zip(names, features.T, strict=True):
-        counts = len(column) >= _COUNTED and column[0] in (0, 1) and column[1] == column[0] + 1
-        if counts and (np.diff(column) == 1).all():
+        if table.numbers_rows(column):
             reason = "numbers the rows, and is not a feature"
             remedy = (
                 f"leave it out (drop: [{name}]); if it was measured, write the rows in another "

@@ -42,6 +42,8 @@ _DIGITS = LONGEST_CLASS
 _EXACT = Context(prec=_DIGITS)
 #: A column with more values than this is no class if most occur in one row or some are not whole.
 _MOST_SINGLE = 10
+#: Fewer values than this may be consecutive numbers by accident.
+_COUNTED = 10
 Header = Literal["auto", "yes", "no"]
 
 
@@ -344,6 +346,13 @@ def is_number(text: str) -> bool:
         return not math.isnan(number(text))
     except ValueError:
         return False
+
+
+def numbers_rows(column: np.ndarray) -> bool:
+    """Return whether a feature, float (rows,), numbers 10 or more rows, from 0 or 1."""
+    if len(column) < _COUNTED or column[0] not in (0, 1) or column[1] != column[0] + 1:
+        return False
+    return bool((np.diff(column) == 1).all())
 
 
 @lru_cache(maxsize=65_536)

@@ -141,8 +141,8 @@ def _details(answer: BestUse, report: Report) -> Iterator[_Clause]:
         compares = [_compare_best_use(answer, fewer, names)]
         if fewer.ratio_of in ("steps", "epoch") and not pd.isna(ratio):
             whole = f", and {ratio:.2f} {of_or_times(ratio)} the time of a whole run"
-            of_run = ratio_of(fewer.row, "run_ratio")
-            compares.append(names.comparison(answer.label, fewer.label, "whole run", of_run))
+            interval = ratio_of(fewer.row, "run_ratio")
+            compares.append(names.comparison(answer.label, fewer.label, "whole run", interval))
         text = (
             f"against {names(fewer.label)} on {fewer.resources.in_words}: "
             f"{names.fraction(fewer.ratio, TIMES[fewer.ratio_of])}{whole}"

@@ -371,8 +371,8 @@ def provenance(
                 for run in ok
                 if run["workload"] == workload and is_cut(run)
             )
-            of_run = f"; {span(windows)} steady steps of each run" if len(windows) else ""
-            yield f"timed: {workload}", join_words(ways) + of_run
+            timed = f"; {span(windows)} steady steps of each run" if len(windows) else ""
+            yield f"timed: {workload}", join_words(ways) + timed
     strategies = ", ".join(
         f"{strategy_in_words(strategy)} ({strategy})" for strategy in settings["strategies"]
     )

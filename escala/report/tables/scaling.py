@@ -259,8 +259,8 @@ def verdict(
             "rule_reason": reason or "it has no more cores than the smaller size",
         }
     if least is None:
-        of_cores = " for so many cores" if rule.get("tiers") else ""
-        why = f"{rule['name']} states no number to reach{of_cores}"
+        scope = " for so many cores" if rule.get("tiers") else ""
+        why = f"{rule['name']} states no number to reach{scope}"
         return {"passes": None, "rule_reason": why}
     if matches < MATCHES_FOR_INTERVAL or efficiency.low is None:
         why = f"a verdict needs {MATCHES_FOR_INTERVAL} paired runs, and there are {matches}"
