@@ -81,7 +81,8 @@ def records(path: Path, identify: Callable[[str], str] | None = None) -> Iterato
                 reason = f"begins with {accession[0]}: a spreadsheet would take it for a formula"
                 raise InputError(path, accession, reason, "rename the record")
             if accession in accessions:
-                reason, remedy = "two records have this accession", "remove or rename one"
+                reason = f"record {len(accessions) + 1} is the second with this accession"
+                remedy = "remove or rename one"
                 if not identify and header.strip() != accession:
                     reason += f", which ends at the first space: >{header[:LINE]}"
                     remedy += "; in names with spaces, write another sign in their place"

@@ -176,7 +176,10 @@ def _torch(script: _Script) -> Iterator[Line]:
     ]
     loaders.sort(key=lambda loader: "train" not in loader[1])
     imported = script.import_line("torch")
-    yield Line(imported, "import os, torch, torch.distributed as dist")
+    source = ast.unparse(script.tree)
+    names_cuda = "cuda" in source
+    uses_gpu = names_cuda or "torch.accelerator" in source
+    yield Line(imported, f"import {'os, ' * names_cuda}torch, torch.distributed as dist")
     places = [
         position
         for position, statement in enumerate(block)
@@ -190,10 +193,9 @@ def _torch(script: _Script) -> Iterator[Line]:
     if any(each is not block for each in blocks):
         is_guarded = all(each is not script.tree.body for each in blocks)
         first = script.first_after(imported, is_guarded) or first
-    yield script.before(
-        first, 'dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")'
-    )
-    if "cuda" in ast.unparse(script.tree):
+    backend = '"nccl" if torch.cuda.is_available() else "gloo"' if uses_gpu else '"gloo"'
+    yield script.before(first, f"dist.init_process_group({backend})")
+    if names_cuda:
         device = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
         yield script.before(first, f"if torch.cuda.is_available(): {device}")
     for model, optimizer in optimizers.items():

@@ -78,6 +78,21 @@ def python(engine: str) -> str:
     )
 
 
+def require_named(engine: str) -> None:
+    """Refuse a variable of an engine that names no program, before anything is measured.
+
+    Raises
+    ------
+    InputError : with the variable.
+    """
+    variable = ENGINES[engine].environment.variable
+    if named := os.environ.get(variable):
+        try:
+            python(engine)
+        except Unavailable:
+            raise InputError(variable, named, "is not a program", remedy(engine)) from None
+
+
 def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
     """Return the versions of Python and of the distributions that decide a result, by name.
 

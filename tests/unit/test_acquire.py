@@ -226,7 +226,7 @@ PACKED = gzip.compress(b"".join(b">A%d\nACGT\n" % n for n in range(99)), mtime=0
     [
         ("X.fasta", b"accession,sequence\nA1,ACGT\n>A2\nACGT\n", "is not FASTA"),
         ("X.fa.gz", PACKED[:-8] + b"\0\0\0\0" + PACKED[-4:], "packed, and damaged or truncated"),
-        ("X.fasta", TWO_LINES + b">A1\nACGT\n", "two records have this accession\\. Remedy"),
+        ("X.fasta", TWO_LINES + b">A1\nACGT\n", "record 3 is the second with this accession\\. R"),
         ("X.fasta", TWO_LINES + b">A3\n--..-\n", "holds gaps only"),
         ("X.fasta", TWO_LINES + b">=cmd|x!A1\nACGT\n", "begins with =: a spreadsheet"),
         ("X.fasta", TWO_LINES + b">P1\nMKVLAAGLLALLAACEEF\n", "not nucleotides"),

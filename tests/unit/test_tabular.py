@@ -297,3 +297,9 @@ def test_a_quote_in_a_table_with_tabs_is_a_character(tmp_path):
     found = read_table(tmp_path / "t.tsv")
     assert [*found["id"]] == ["A1", "A2", "A3"] and [*found["host"]] == ["bat", "cat", "bat"]
     assert [*found["author"]] == ['"Li et al.', 'the "old" one', '3" tube']
+
+
+def test_the_row_of_an_open_quote_is_named(tmp_path):
+    (tmp_path / "t.csv").write_text('id,host\nA1,bat\nA2,"bat\nA3,cat\n')
+    with pytest.raises(InputError, match="not closed: it opens in row 2"):
+        read_table(tmp_path / "t.csv")

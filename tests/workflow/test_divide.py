@@ -174,6 +174,8 @@ def test_a_script_of_pytorch_trains_on_two_ranks_with_equal_weights(source, numb
     python = environments.python("torch")
     option, script, lines = divided(source, folder)
     assert (option, lines) == ("--torch", number)
+    added = script.read_text().replace(source, "")
+    assert ("nccl" in added, "import os" in added) == ("cuda" in source, "cuda" in source)
     port = str(describe(LOOPBACK, 1).ports[0])
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
     places = (common | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01")

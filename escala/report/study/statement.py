@@ -203,6 +203,8 @@ def missing_fields(
             max(map(len, run["ranks"]["cores"][1:]), default=1) > 1 for run in runs
         ),
     }
+    if settings["unit"]["hours_of"] == "gpu" and not timed["gpu_hours"].any():
+        yield "Compute time: the unit counts hours of GPUs, and no run used one.", "scaling.unit"
     properties = read_yaml(SCHEMA)["properties"]["scaling"]["properties"]["proposal"]["properties"]
     for field in settings["rules"].get("fields", ()):
         if field in settings["proposal"] or known.get(field):
