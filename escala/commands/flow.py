@@ -20,13 +20,13 @@ from escala.core.children import call_escala
 from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
-from escala.core.files import is_file, write_json, write_text
+from escala.core.files import write_json, write_text
 from escala.draft import answer, trial
 from escala.draft import program as draft_program
 from escala.draft.file import Draft, text
 from escala.experiment import Experiment
 from escala.experiment.runs import layout_in_words
-from escala.programs.program import PYTHON
+from escala.programs.program import PYTHON, count_wrappers
 from escala.runtime import allocation, slurm
 from escala.workflow.call import add_verbose
 
@@ -89,12 +89,12 @@ def begin(
     """
     require_writable("--json", arguments.json)
     experiment = Experiment(drafted.settings, file)
-    for program in {run.declared.workload.program() for run in experiment.runs}:
-        starts, script = [*program.command, ""][:2]
-        named = PYTHON.fullmatch(Path(starts).name) and re.fullmatch(r"[^{]+\.py", script)
-        if named and not is_file(program.directory / script):
-            reason, remedy = "is no file", f"write its path from {program.directory}"
-            raise InputError("command", script, reason, remedy)
+    for program in dict.fromkeys(run.declared.workload.program() for run in experiment.runs):
+        starts, *words = program.command[count_wrappers(program.command) :] or ("",)
+        script = next((word for word in words if not word.startswith("-")), "")
+        is_script = PYTHON.fullmatch(Path(starts).name) and re.fullmatch(r"[^{]+\.py", script)
+        if is_script and not Path(program.directory, script).exists():
+            raise InputError("command", script, "does not exist", "write its path from this folder")
     if arguments.again and arguments.nodes > 1 and not arguments.profile:
         remedy = f"remove results/{drafted.name}, and make the call without --again"
         raise InputError("--again", None, "is for runs of this machine or of --profile", remedy)

@@ -130,12 +130,25 @@ def _ask(options: dict[str, Any], force: bool) -> dict[str, Any]:
 
     An answer is checked together with the earlier answers. If it is refused, the question comes
     again.
+
+    Raises
+    ------
+    InputError : an option is refused.
     """
     answers: dict[str, Any] = {}
+
+    def check() -> None:
+        settings = dict(answers)
+        dataset = settings.pop("data")
+        if output := settings.pop("output", None):
+            draft(output.stem, dataset, **settings).content(output, force, _suggest_output(output))
+        else:
+            Experiment(draft("draft", dataset, **settings).settings, "draft")
 
     def ask(name: str, question: str, default: str | None, convert: Callable[[str], Any]) -> None:
         if name in options:
             answers[name] = options[name]
+            check()
             return
         while True:
             answer = input(f"{question}{f' [{default}]' if default else ''}: ").strip()
@@ -143,14 +156,7 @@ def _ask(options: dict[str, Any], force: bool) -> dict[str, Any]:
                 continue
             try:
                 answers[name] = convert(answer or default)
-                settings = dict(answers)
-                dataset = settings.pop("data")
-                if output := settings.pop("output", None):
-                    draft(output.stem, dataset, **settings).content(
-                        output, force, _suggest_output(output)
-                    )
-                else:
-                    Experiment(draft("draft", dataset, **settings).settings, "draft")
+                check()
             except ValueError as error:
                 print(error)
             else:

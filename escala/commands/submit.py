@@ -210,6 +210,8 @@ def run(arguments: argparse.Namespace) -> int:
     options = {name: value for name in OPTIONS if (value := getattr(arguments, name))}
     scheduler = SCHEDULERS[arguments.scheduler]
     require_plain(options, arguments.time)
+    if arguments.output and Path(arguments.output).is_dir():
+        raise InputError("--output", arguments.output, "is a folder", "name a file in it")
     if arguments.now and arguments.scheduler != "slurm":
         command = scheduler.submit.format(file="FILE")
         remedy = f"leave it out, and submit the script: {command}"

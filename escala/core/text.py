@@ -134,9 +134,11 @@ def read_table(path: Path, header: bool = True) -> pd.DataFrame:
         except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
             reason = f"is not a CSV or TSV file ({str(error).strip()})"
             remedy = "give a line of names, and as many fields in each line below"
-            # Row 0 is the line of names.
             if unclosed := re.search(r"EOF inside string starting at row (\d+)", str(error)):
-                reason = f"a quote is not closed: it opens in row {unclosed[1]}"
+                row = int(unclosed[1]) + (not header)
+                reason = (
+                    f"a quote is not closed: it opens in {f'row {row}' if row else 'the names'}"
+                )
                 remedy = "close it; inside a field, write two quotes for one"
             raise InputError(path, path.name, reason, remedy) from None
     table = table.fillna("").apply(lambda column: column.str.strip())

@@ -461,6 +461,7 @@ def _examine_table(path: Path, dataset: Mapping[str, Any]) -> tuple[dict[str, An
     are_numbers = numbers.apply(lambda column: table.numbers_rows(column.to_numpy()))
     left_out: dict[str, str] = {}
     for reason, is_so in (
+        ("has no value", values < min(1, len(rows))),
         ("has one value", values < min(2, len(rows))),
         ("differs in each row", is_text & (values == known)),
         ("numbers the rows", are_numbers),

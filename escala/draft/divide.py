@@ -7,7 +7,9 @@ proposed with the number of the line of the script at which it goes.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,24 +46,22 @@ def insert(lines: Sequence[Line], source: str) -> str:
 def propose(file: Path) -> tuple[str, list[Line]] | None:
     """Return the option for a divided script, and the lines that divide it.
 
-    None: it cannot be read, or its framework or its steps are not recognised.
+    None: it cannot be read, its framework or its steps are not recognised, or a statement that gets
+    a line beside it shares its own with another one.
     """
-    try:
-        source = file.read_text(encoding="utf-8")
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, OSError):
-        return None
-    script = _Script(tree, source.splitlines())
-    if any(map(script.import_line, _DIVIDING)):
-        return None
     frameworks = (
         ("torch", "--torch", _torch),
         ("jax", "--jax", _jax),
         ("tensorflow", "--tf-config", _tensorflow),
     )
-    for framework, option, divide in frameworks:
-        if script.import_line(framework) and (lines := list(divide(script))):
-            return option, sorted(lines, key=lambda line: line.after)
+    with suppress(SyntaxError, ValueError, OSError):
+        source = file.read_text(encoding="utf-8")
+        script = _Script(ast.parse(source), source.splitlines())
+        if any(map(script.import_line, _DIVIDING)):
+            return None
+        for framework, option, divide in frameworks:
+            if script.import_line(framework) and (lines := list(divide(script))):
+                return option, sorted(lines, key=lambda line: line.after)
     return None
 
 
@@ -140,7 +140,17 @@ class _Script:
         return place(block[-1], text)
 
     def indent(self, statement: ast.stmt) -> str:
-        return self._lines[statement.lineno - 1][: statement.col_offset]
+        """Return the spaces before a statement, which has its lines for itself.
+
+        Raises
+        ------
+        ValueError : another statement shares a line.
+        """
+        before = self._lines[statement.lineno - 1].encode()[: statement.col_offset].decode()
+        after = self._lines[statement.end_lineno - 1].encode()[statement.end_col_offset :].decode()
+        if before.strip() or after.partition("#")[0].strip(" ;"):
+            raise ValueError(f"line {statement.lineno} has several statements")
+        return before
 
     def calls(self) -> Iterator[tuple[ast.stmt, str, ast.Call]]:
         """Yield each call whose result gets a name: its statement, the name, and the call."""
@@ -176,10 +186,9 @@ def _torch(script: _Script) -> Iterator[Line]:
     ]
     loaders.sort(key=lambda loader: "train" not in loader[1])
     imported = script.import_line("torch")
-    source = ast.unparse(script.tree)
-    names_cuda = "cuda" in source
-    uses_gpu = names_cuda or "torch.accelerator" in source
-    yield Line(imported, f"import {'os, ' * names_cuda}torch, torch.distributed as dist")
+    # A device may come from an option, and be a GPU then.
+    may_use_gpu = bool(re.search("cuda|device|accelerat", ast.unparse(script.tree)))
+    yield Line(imported, f"import {'os, ' * may_use_gpu}torch, torch.distributed as dist")
     places = [
         position
         for position, statement in enumerate(block)
@@ -193,9 +202,9 @@ def _torch(script: _Script) -> Iterator[Line]:
     if any(each is not block for each in blocks):
         is_guarded = all(each is not script.tree.body for each in blocks)
         first = script.first_after(imported, is_guarded) or first
-    backend = '"nccl" if torch.cuda.is_available() else "gloo"' if uses_gpu else '"gloo"'
+    backend = '"nccl" if torch.cuda.is_available() else "gloo"' if may_use_gpu else '"gloo"'
     yield script.before(first, f"dist.init_process_group({backend})")
-    if names_cuda:
+    if may_use_gpu:
         device = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
         yield script.before(first, f"if torch.cuda.is_available(): {device}")
     for model, optimizer in optimizers.items():

@@ -78,21 +78,6 @@ def python(engine: str) -> str:
     )
 
 
-def require_named(engine: str) -> None:
-    """Refuse a variable of an engine that names no program, before anything is measured.
-
-    Raises
-    ------
-    InputError : with the variable.
-    """
-    variable = ENGINES[engine].environment.variable
-    if named := os.environ.get(variable):
-        try:
-            python(engine)
-        except Unavailable:
-            raise InputError(variable, named, "is not a program", remedy(engine)) from None
-
-
 def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
     """Return the versions of Python and of the distributions that decide a result, by name.
 
@@ -274,11 +259,18 @@ def provide_all(names: Iterable[str]) -> None:
     """Make the missing environments of engines, and say why an environment could not be made.
 
     Runs that need a missing environment end as unavailable.
+
+    Raises
+    ------
+    InputError : the variable of an engine names no program.
     """
     for engine in sorted(names):
+        variable = ENGINES[engine].environment.variable
         try:
             provide(engine)
         except Unavailable as error:
+            if named := os.environ.get(variable):
+                raise InputError(variable, named, "is not a program", remedy(engine)) from None
             say(error)
 
 

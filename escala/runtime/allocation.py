@@ -127,6 +127,9 @@ def cores_by_host() -> dict[str, int | None]:
             listed = _ask_flux(get("FLUX_URI"), "resource", "list", *options)
             for names, count, nodes in re.findall(r"^(\S+) (\d+) (\d+)\s*$", listed, re.M):
                 cores |= dict.fromkeys(parse_hosts(names), int(count) // int(nodes))
+            if not cores:
+                reason = "flux resource list names no host there"
+                raise InputError("FLUX_URI", get("FLUX_URI"), reason, "unset it, or start Flux")
             return cores
     return {}
 
@@ -179,10 +182,13 @@ def parse_hosts(text: str) -> dict[str, int | None]:
     """
     totals: dict[str, int] = {}
     last, are_counted = [], False
-    for word in _WORD.findall(re.sub(r"#.*|\bmax[_-]slots=\S+", "", text)):
+    text = re.sub(r"#.*|\bmax[_-]slots=\S+", "", text)
+    if text.count("[") != text.count("]"):
+        raise ValueError("a bracket stands alone")
+    for word in _WORD.findall(text):
         name, _, slots = word.partition(":")
         count = _COUNT.fullmatch(slots or name)
-        if slots and not count:
+        if (slots and not count) or ("=" in name and not count) or (count and not int(count[1])):
             raise ValueError(f"{word!r} is no host with a number of cores")
         if slots or not count:
             last = _expand(name)
@@ -208,7 +214,9 @@ def _expand(name: str) -> list[str]:
     names = []
     for part in ranges.split(","):
         first, _, last = part.partition("-")
-        if not (first.isdecimal() and (last or first).isdecimal()):
+        if not (
+            first.isdecimal() and (last or first).isdecimal() and int(first) <= int(last or first)
+        ):
             raise ValueError(f"{name!r} has no range such as [1-4,7]")
         for number in range(int(first), int(last or first) + 1):
             names += [f"{prefix}{number:0{len(first)}}{tail}" for tail in _expand(rest)]

@@ -141,7 +141,10 @@ def start_on_hosts(hosts: Sequence[str], processes: int, command: Sequence[str])
     When one of them fails, or this process ends, the connections are closed, and what was started
     there ends.
     """
-    per_host, started = processes // len(hosts), []
+    per_host, rest = divmod(processes, len(hosts))
+    if rest:
+        raise ValueError(f"{processes} processes are no equal part on each of {len(hosts)} hosts")
+    started = []
     script = f"exec {shlex.quote(sys.executable)} -I -S -c {shlex.quote(_REMOTE)}"
     try:
         for position, host in enumerate(hosts):

@@ -20,10 +20,8 @@ from escala.core.errors import InputError
 from escala.core.hardware import available_cores
 from escala.core.readable import with_noun
 from escala.core.variables import PROFILE
-from escala.engines.environments import require_named
 from escala.experiment import Run
 from escala.experiment.checks import find_unread
-from escala.experiment.runs import engines_of
 from escala.measure import estimate, lost
 from escala.measure.allocated import Allocated
 from escala.measure.plan import no_time_file, words_of
@@ -89,9 +87,8 @@ class Lifecycle:
 
         Raises
         ------
-        WorkflowError : a layout that this machine cannot run, a variable that names no interpreter,
-            results in a folder of somebody else, a scheduler that does not answer, or a report of
-            an experiment without runs.
+        WorkflowError : a layout that this machine cannot run, results in a folder of somebody else,
+            a scheduler that does not answer, or a report of an experiment without runs.
         """
         interrupts.handle(self._end_programs)
         internals.leave_out_failed_jobs(interrupts.was_signalled)
@@ -107,8 +104,6 @@ class Lifecycle:
                 raise e.error("report", f"results/{e.name}", "has no run yet", remedy)
             if runs:
                 self._allocated.require(runs)
-            for engine in engines_of(runs):
-                require_named(engine)
             if self._workflow.local_exec:
                 cores = min(len(available_cores()), self._workflow.cores)
                 for run in runs:
@@ -208,7 +203,7 @@ class Lifecycle:
                 table = Path(job.output[0])
                 if not dag.finished(job) and table.exists():
                     inputs = filter(Path.exists, map(Path, job.input))
-                    before = min(path.stat().st_mtime for path in inputs) - 1
+                    before = min((path.stat().st_mtime for path in inputs), default=1) - 1
                     os.utime(table, (before, before))
                     internals.forget(self._workflow, job.output[0])
             for file, plan in self._plans.files.items():

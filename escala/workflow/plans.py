@@ -183,7 +183,10 @@ class Plans:
         if {"all", *(("run", "run_of_probe") if run else ("measure",))} & self._forced():
             plan = replace(plan, since=session())
         runs = until_stop(plan).runs
-        self._provide(engines_of(planned.run for planned in runs))
+        try:
+            self._provide(engines_of(planned.run for planned in runs))
+        except InputError as error:
+            refuse(error)
         # The environment of the job is not known here, so measurements in any environment count.
         left = missing.runs_left_of(until_stop(plan), missing.Present(since=plan.since))
         self.left |= {planned.file: planned.run for planned in left}

@@ -361,6 +361,15 @@ def test_the_user_chooses_among_several_columns(new, metadata, monkeypatch):
     assert new("--data", "all.fasta", "--labels", "t.csv")[0]["classes"] == ["bat", "cat"]
 
 
+def test_a_wrong_option_ends_the_questions(new, monkeypatch):
+    answers = {"Your data": SIMULATED}
+    monkeypatch.setattr("builtins.input", lambda question: answers.get(question[:9], ""))
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    with pytest.raises(InputError, match="nosuch"):
+        new("--strategies", "nosuch")
+
+
 @pytest.mark.parametrize(
     ("old", "changed", "options", "message"),
     [

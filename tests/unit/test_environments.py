@@ -178,12 +178,11 @@ def test_each_engine_has_its_interpreter(clone, monkeypatch):
     named = executable(clone / "mine" / "python")
     monkeypatch.setenv("ESCALA_TORCH", named)
     assert environments.python("torch") == named
-    environments.require_named("torch")
     monkeypatch.setenv("ESCALA_TORCH", str(clone / "nowhere" / "python"))
     with pytest.raises(Unavailable, match=r"ESCALA_TORCH: .* is not a program"):
         environments.python("torch")
-    with pytest.raises(InputError, match="ESCALA_TORCH.*is not a program.*unset it"):
-        environments.require_named("torch")
+    with pytest.raises(InputError, match=r"ESCALA_TORCH.*is not a program.*unset it"):
+        environments.provide_all({"tensorflow", "torch"})
 
 
 @pytest.mark.parametrize(

@@ -342,8 +342,11 @@ def test_ranges_of_hosts_stand_for_their_names_in_order():
     assert allocation.parse_hosts("r[1-2]c[1-2]:4") == dict.fromkeys(
         ["r1c1", "r1c2", "r2c1", "r2c2"], 4
     )
-    for text in ("4 n1", "n[a-b]", "n1:many"):
-        with pytest.raises(ValueError, match=text.split()[0].replace("[", r"\[")):
+    for text in ("4 n1", "n[a-b]", "n1:many", "n[3-1]", "n1:0", "sockets=2", "= n1"):
+        with pytest.raises(ValueError, match=re.escape(text.split()[0])):
+            allocation.parse_hosts(text)
+    for text in ("n[1-2", "n1 1-2]"):
+        with pytest.raises(ValueError, match="bracket"):
             allocation.parse_hosts(text)
 
 

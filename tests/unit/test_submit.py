@@ -293,6 +293,20 @@ def test_nodes_without_slurm_are_refused_before_anything_starts(folder, monkeypa
     assert not (folder / "escala-train.yaml").exists()
 
 
+def test_a_script_that_is_not_there_is_refused_before_anything_starts(folder):
+    words = ["try", "--nodes", "2", "--torch", "--dry", "--"]
+    for before in ("python", "python -u", "env A=1 python", "nice -n 5 python"):
+        _, arguments = parse([*words, *before.split(), "train.py"])
+        drafted = program.draft(arguments.extra, arguments)
+        with pytest.raises(InputError, match=r"command: 'train\.py': does not exist"):
+            flow.begin(drafted, folder / "escala-train.yaml", arguments, False)
+    (folder / "train.py").mkdir()
+    assert flow.begin(drafted, folder / "escala-train.yaml", arguments, False) is None
+    (folder / "train.py").rmdir()
+    (folder / "train.py").touch()
+    assert flow.begin(drafted, folder / "escala-train.yaml", arguments, False) is None
+
+
 def test_a_trial_over_nodes_measures_all_in_one_job(folder, monkeypatch):
     def calls_of(*words: str, **codes: int) -> list[str]:
         """Return the subcommands that `escala try` calls to measure, and its exit code last."""

@@ -203,7 +203,7 @@ def missing_fields(
             max(map(len, run["ranks"]["cores"][1:]), default=1) > 1 for run in runs
         ),
     }
-    if settings["unit"]["hours_of"] == "gpu" and not timed["gpu_hours"].any():
+    if settings["unit"]["hours_of"] == "gpu" and not (timed.empty or timed["gpu_hours"].any()):
         yield "Compute time: the unit counts hours of GPUs, and no run used one.", "scaling.unit"
     properties = read_yaml(SCHEMA)["properties"]["scaling"]["properties"]["proposal"]["properties"]
     for field in settings["rules"].get("fields", ()):
