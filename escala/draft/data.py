@@ -43,15 +43,14 @@ if TYPE_CHECKING:
 SIMULATED = "simulated"
 _CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 
-#: The strategies of the default engine that have several ranks, in the order of declaration.
-_SEVERAL = (
-    name
-    for name, strategy in STRATEGIES.items()
-    if (strategy.engine or "").startswith(f"{DEFAULT}.") and not strategy.layouts.one_rank
-)
-#: The defaults of a draft: what it compares, and for how long.
+#: The defaults of a draft: what it compares, and for how long. The strategy is the first of the
+#: default engine that has several ranks.
 DEFAULTS = {
-    "strategies": (next(_SEVERAL),),
+    "strategies": next(
+        (name,)
+        for name, strategy in STRATEGIES.items()
+        if (strategy.engine or "").startswith(f"{DEFAULT}.") and not strategy.layouts.one_rank
+    ),
     "layouts": ("1x2",),
     "epochs": 5,
     "repeats": 7,
@@ -135,9 +134,9 @@ def recognise(
     else:
         dataset = _table(path, data)
         if dataset and (label or drop):
-            source = dataset.settings["source"]
-            source |= ({"label": label} if label else {}) | ({"drop": [*drop]} if drop else {})
-            label, drop = None, ()
+            more = ({"label": label} if label else {}) | ({"drop": [*drop]} if drop else {})
+            source = {"source": dataset.settings["source"] | more}
+            dataset, label, drop = replace(dataset, settings=dataset.settings | source), None, ()
         for recogniser in (_genomes, _public_pictures, _arrays, _pictures):
             dataset = dataset or recogniser(path, data)
     for option, value in (("--labels", labels), ("--label", label), ("--drop", drop)):
@@ -356,6 +355,7 @@ def draft(
     InputError : there is no such workload, or its declaration is wrong; or a layout is not written
         as `NODESxPROCS`.
     """
+    # In the other datasets, one split serves all repeats.
     seeds = list(range(1, repeats + 1)) if dataset.splits_by_repeat else [4]
     described = dataset.settings | {"split": dataset.settings["split"] | {"seeds": seeds}}
     try:

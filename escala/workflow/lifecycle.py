@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
 from contextlib import chdir
 from pathlib import Path
 
@@ -66,11 +65,6 @@ class Lifecycle:
             os.environ[_REPORTS_ONLY] = str(int(only))
         return os.environ.get(_REPORTS_ONLY) == "1"
 
-    def drop_missing(self, files: Iterable[str]) -> list[str]:
-        """Return files; in a call that only reports existing runs, without missing files."""
-        files = list(files)
-        return [file for file in files if Path(file).exists()] if self.reports_only() else files
-
     def runs(self) -> list[Run]:
         """Return the runs that this call measures, with all repeats that it may need."""
         return list(self._plans.left.values())
@@ -107,8 +101,9 @@ class Lifecycle:
             if self._workflow.local_exec:
                 cores = min(len(available_cores()), self._workflow.cores)
                 for run in runs:
-                    e = self._experiments.by_name(run.experiment)
-                    e.require_cores(run, cores, bool(self._allocated.names))
+                    experiment = self._experiments.by_name(run.experiment)
+                    experiment.require_cores(run, cores, bool(self._allocated.names))
+                if runs:
                     slurm.require_host()
             elif self._workflow.is_main_process:
                 slurm.require_controller()
@@ -124,7 +119,10 @@ class Lifecycle:
                     environment.hold_results(self._folder / _RESULTS / name)
 
     def rules_to_force(self) -> set[str]:
-        """Return the rules and files that the call makes again even if they exist."""
+        """Return the rules and files that the call makes again even if they exist.
+
+        A call that ignores some changes is refused first.
+        """
         try:
             self._require_triggers()
         except InputError as error:

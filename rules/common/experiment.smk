@@ -73,7 +73,6 @@ PLANS = Plans(
 LIFECYCLE = Lifecycle(workflow, EXPERIMENTS, PLANS, ALLOCATED, WORKDIR)
 JOBS = Jobs(EXPERIMENTS, PLANS, LIFECYCLE.cores)
 experiment, dataset = EXPERIMENTS.experiment, EXPERIMENTS.dataset
-drop_missing = LIFECYCLE.drop_missing
 run_of, split_of, kind_with = EXPERIMENTS.run, EXPERIMENTS.split, EXPERIMENTS.kind_with
 settings_result = EXPERIMENTS.settings_result
 
