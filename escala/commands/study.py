@@ -51,7 +51,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--force", action="store_true", help="replace another escala-NAME.yaml")
     parser.add_argument(
         "--repeats", type=whole_number, default=draft_study.REPEATS, metavar="N",
-        help=f"repeats of each size; default: {draft_study.REPEATS}, the fewest for a verdict",
+        help=f"repeats of each size; default: {draft_study.REPEATS}; a verdict needs five",
     )  # fmt: skip
 
 

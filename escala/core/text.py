@@ -10,6 +10,7 @@ import gzip
 import lzma
 import re
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from io import TextIOWrapper
@@ -108,6 +109,33 @@ def delimiter(path: Path, line: str) -> str:
     return best if len(fields[best]) > 1 else ","
 
 
+def csv_rows(path: Path, sign: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the first line of each row, from 1, and the fields of the row; skip blank lines.
+
+    Raises
+    ------
+    InputError : as `open_text`; or the file is no CSV, with the line.
+    """
+    with open_text(path, newline="") as text:
+        reader = csv.reader(text, delimiter=sign, skipinitialspace=True, strict=True)
+        line = 1
+        try:
+            for fields in reader:
+                if len(fields) > 1 or (fields and fields[0].strip()):
+                    yield line, fields
+                line = reader.line_num + 1
+        except csv.Error as error:
+            raise no_csv(path, line, error) from error
+
+
+def no_csv(path: Path, line: int, error: csv.Error) -> InputError:
+    """Return the error on a file that is no CSV."""
+    reason = "a quote is not closed, is inside a field, or is followed by a space"
+    if "limit" in str(error):
+        reason = f"{error}, so a quote may not be closed"
+    return InputError(path, f"line {line}", f"cannot be read as CSV: {reason}", "correct it")
+
+
 def read_table(path: Path, header: bool = True) -> pd.DataFrame:
     """Return a CSV or TSV file as text without spaces around it; a missing field is empty.
 
@@ -121,6 +149,8 @@ def read_table(path: Path, header: bool = True) -> pd.DataFrame:
 
     with open_text(path, newline="") as text:
         sign = delimiter(path, text.readline())
+        if sign != "\t":
+            deque(csv_rows(path, sign), 0)  # Refuses quotes that pandas would pair otherwise.
         text.seek(0)
         try:
             # A spreadsheet may end lines with a delimiter, and pandas would then take the first
@@ -134,12 +164,6 @@ def read_table(path: Path, header: bool = True) -> pd.DataFrame:
         except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
             reason = f"is not a CSV or TSV file ({str(error).strip()})"
             remedy = "give a line of names, and as many fields in each line below"
-            if unclosed := re.search(r"EOF inside string starting at row (\d+)", str(error)):
-                row = int(unclosed[1]) + (not header)
-                reason = (
-                    f"a quote is not closed: it opens in {f'row {row}' if row else 'the names'}"
-                )
-                remedy = "close it; inside a field, write two quotes for one"
             raise InputError(path, path.name, reason, remedy) from None
     table = table.fillna("").apply(lambda column: column.str.strip())
     return table.replace(r'^"(.*)"$', r"\1", regex=True) if sign == "\t" else table

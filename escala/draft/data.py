@@ -426,7 +426,12 @@ def examine(drafted: Draft) -> Draft:
                 kind.load(ACQUIRE).acquire(source, classes, sequences, lock)
                 length, same = settings["length"], settings["deduplicate"]
                 kept = derive("letters_kept", settings)
-                kind.load("arrays").encode_classes(sequences, classes, length, same, folder, kept)
+                encode = kind.load("arrays").encode_classes
+                counts = encode(sequences, classes, length, same, folder, kept)
+                if repeated := int((counts["records"] - counts["kept"]).sum()):
+                    what = f"{with_noun(repeated, 'record')} with the sequence of another one"
+                    sentence = f"Left out: {what} (deduplicate: {same})."
+                    drafted = replace(drafted, sentences=[*drafted.sentences, sentence])
             (folder / "split").mkdir()
             kind.load("arrays").prepare(
                 name, derive("preparation", settings), settings["split"]["seeds"][0],

@@ -211,19 +211,14 @@ def _torch(script: _Script) -> Iterator[Line]:
         text = f"{model} = torch.nn.parallel.DistributedDataParallel({model})"
         yield script.after(script.enclosing_block(optimizer)[1], text)
     if loaders:
-        loader, name, call = loaders[0]
-        named = {keyword.arg: keyword.value for keyword in call.keywords}
-        named |= dict(zip(("dataset", "batch_size", "shuffle"), call.args, strict=False))
-        shuffles = ast.unparse(named["shuffle"]) if "shuffle" in named else "False"
-        sampler = f"{name}.dataset" + (f", shuffle={shuffles}" if shuffles != "True" else "")
-        # The options of `**options` are unknown, and may shuffle.
-        sampler = f"{name}.dataset" if any(k.arg is None for k in call.keywords) else sampler
+        loader, name, _ = loaders[0]
         yield script.after(
             loader,
             f"{name} = torch.utils.data.DataLoader({name}.dataset, "
             f"max(1, {name}.batch_size // dist.get_world_size()), "
-            f"sampler=torch.utils.data.DistributedSampler({sampler}), "
-            f"num_workers={name}.num_workers, collate_fn={name}.collate_fn)",
+            f"sampler=torch.utils.data.DistributedSampler({name}.dataset, shuffle=isinstance("
+            f"{name}.sampler, torch.utils.data.RandomSampler)), num_workers={name}.num_workers, "
+            f"collate_fn={name}.collate_fn, drop_last={name}.drop_last)",
         )
         loops = [
             node

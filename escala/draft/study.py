@@ -14,7 +14,7 @@ from escala.experiment.scaling import STEPS
 from escala.experiment.schema import SITES
 from escala.runtime.layout import Layout
 
-#: Repeats of each size: the fewest for a verdict of the rule.
+#: Repeats of each size: a verdict of the rule needs five, and one may fail.
 REPEATS = 6
 #: The rule of a study that times windows of steps. Rules of sites mostly ask for whole runs.
 _RULE = {"name": "this draft (replace it by your site's)", "efficiency": 0.75, "time": STEPS}

@@ -664,8 +664,10 @@ def _compare(alone: Trial, several: Trial) -> Iterator[str]:
     times = {}
     if alone.rows and several.rows:
         times["the rows of an epoch"] = several.rows / alone.rows
-    elif alone.steps and several.steps and not {"rows", "rows_of_rank"} & several.placeholders:
-        times["the steps of an epoch"] = ranks * several.steps / alone.steps
+    elif alone.steps and several.steps and "rows" not in several.placeholders:
+        # With the rows of a rank, a step of several takes as many rows as one of fewer.
+        in_step = 1 if "rows_of_rank" in several.placeholders else ranks
+        times["the steps of an epoch"] = in_step * several.steps / alone.steps
     elif used > _WORK_SECONDS:
         times["the core time after imports"] = together / used
     for what, ratio in times.items():

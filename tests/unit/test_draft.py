@@ -350,6 +350,16 @@ def test_the_class_of_one_fasta_file_is_a_column_with_few_values(new, metadata):
     assert "1 class with fewer than 4 records: 21 (1)." in output
 
 
+def test_genomes_that_occur_twice_in_a_class_are_counted(new, metadata):
+    metadata.to_csv("t.csv", index=False)
+    path = Path("all.fasta")
+    lines = path.read_text().split("\n")
+    lines[9] = lines[5]  # s4 and s2, both of 19-B
+    path.write_text("\n".join(lines))
+    output = new("--data", "all.fasta", "--labels", "t.csv", "--label", "clade")[1]
+    assert "1 record with the sequence of another one" in output
+
+
 def test_the_user_chooses_among_several_columns(new, metadata, monkeypatch):
     metadata.assign(host=["bat", "cat", "cat"] * 7 + ["cat", "bat"]).to_csv("t.csv", index=False)
     with pytest.raises(InputError, match=r"clade \(2 values\), host \(2 values\).*--label COLUMN"):

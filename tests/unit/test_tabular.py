@@ -299,7 +299,8 @@ def test_a_quote_in_a_table_with_tabs_is_a_character(tmp_path):
     assert [*found["author"]] == ['"Li et al.', 'the "old" one', '3" tube']
 
 
-def test_the_row_of_an_open_quote_is_named(tmp_path):
-    (tmp_path / "t.csv").write_text('id,host\nA1,bat\nA2,"bat\nA3,cat\n')
-    with pytest.raises(InputError, match="not closed: it opens in row 2"):
+@pytest.mark.parametrize("rest", ["A3,cat\n", 'A3,"cat"\n', '"A3","cat"\n'])
+def test_the_line_of_an_open_quote_is_named(rest, tmp_path):
+    (tmp_path / "t.csv").write_text(f'id,host\nA1,bat\nA2,"bat\n{rest}')
+    with pytest.raises(InputError, match=r"line 3.*a quote is not closed"):
         read_table(tmp_path / "t.csv")

@@ -181,7 +181,7 @@ def test_a_script_of_pytorch_trains_on_two_ranks_with_equal_weights(source, numb
     places = (common | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01")
     one, two = train(python, script, *places)
     assert one == two and len(one) == 1
-    if source == TORCH:
+    if source not in (TORCH_LOADED, TORCH_FLAT):
         # Without shuffling, the rows of each step are those of one process.
         assert (folder / "net.pt").is_file()
         assert [one] == train(python, folder / "train.py", {})

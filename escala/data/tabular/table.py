@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from escala.core.errors import InputError
-from escala.core.text import delimiter, open_text
+from escala.core.text import csv_rows, delimiter, no_csv, open_text
 from escala.data.base import LONGEST_CLASS, require_class_names
 
 #: Rows that are read at a time, and the most numbers in these rows.
@@ -175,7 +175,7 @@ def blocks(path: Path, columns: Columns) -> Iterator[Block]:
     A row with more or fewer columns than the first row, a feature that is not a finite number, and
     a NUL character are refused. The message gives the line.
     """
-    rows, width = _rows(path, columns.delimiter), len(columns.features)
+    rows, width = csv_rows(path, columns.delimiter), len(columns.features)
     if columns.header:
         next(rows)
     most = max(1, min(BLOCK_ROWS, BLOCK_NUMBERS // width))
@@ -277,8 +277,8 @@ def _first_row(path: Path) -> tuple[int, list[str], str]:
     try:
         sign = delimiter(path, line)
     except csv.Error as error:
-        raise _no_csv(path, 1, error) from error
-    number, fields = next(_rows(path, sign))
+        raise no_csv(path, 1, error) from error
+    number, fields = next(csv_rows(path, sign))
     if len(fields) == 1 and line[0] in _COMMENTS:
         reason = "has one column only: it is a comment, or the head of another format such as ARFF"
         remedy = f"export the table as CSV, or remove the lines that begin with {line[0]}"
@@ -295,30 +295,6 @@ def _first_row(path: Path) -> tuple[int, list[str], str]:
 
 def _no_rows(path: Path) -> InputError:
     return InputError(path, None, "holds no rows", "give a CSV or TSV file with a row per sample")
-
-
-def _rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the first line of each row, from 1, and the fields of the row; skip blank lines.
-
-    A file is refused if it cannot be read, is no text in UTF-8, or is no CSV.
-    """
-    with open_text(path, newline="") as text:
-        reader = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
-        line = 1
-        try:
-            for fields in reader:
-                if len(fields) > 1 or (fields and fields[0].strip()):
-                    yield line, fields
-                line = reader.line_num + 1
-        except csv.Error as error:
-            raise _no_csv(path, line, error) from error
-
-
-def _no_csv(path: Path, line: int, error: csv.Error) -> InputError:
-    reason = "a quote is not closed, is inside a field, or is followed by a space"
-    if "limit" in str(error):
-        reason = f"{error}, so a quote may not be closed"
-    return InputError(path, f"line {line}", f"cannot be read as CSV: {reason}", "correct it")
 
 
 def is_missing(text: str) -> bool:

@@ -33,7 +33,7 @@ def core_time(report: Report) -> Iterator[Finding]:
         )
         one = with_article(unit(report.tables, answer.workload))
         best, other = report.names(answer.label), report.names(fewer.label)
-        what = f"core time (cores × seconds) of {one} of {other}"
+        what = f"core-seconds (cores × seconds) of {one} of {other}"
         texts = [f"{one} of {best} takes {report.names.fraction(core_times, what)}"]
         if not pd.isna(fewer.row["run_seconds"]):
             hours = cores * fewer.row["run_seconds"] / _SECONDS_PER_HOUR

@@ -358,9 +358,13 @@ def _costs(runs: Sequence[Measurement], timed: Sequence[Measurement], row: Mappi
 
 
 def _train_seconds(run: Measurement) -> float | None:
-    """Return the training seconds of a whole run, projected if it was cut; None if unknown."""
+    """Return the training seconds of a whole run, projected if it was cut; None if unknown.
+
+    The first epoch of a program is among them, although its time does not count.
+    """
     if not base.is_cut(run):
-        return run["seconds"]["train"]
+        first = run["program"]["first_epoch_seconds"] if "program" in run else None
+        return run["seconds"]["train"] + (first or 0.0)
     epochs = run["training"]["epochs_asked"]
     return epochs and epochs * base.seconds_per_epoch(run)
 
