@@ -337,6 +337,8 @@ def answers(
         return
     declared = WORKLOADS[NAME]
     by = f"steps of {ENGINES[checked.engine].title}" if checked.engine else "a fit"
+    others = [f"--engine {name}" for name in declared.engines if name != checked.engine]
+    by += f" (other networks: {', '.join(others)})" * bool(checked.engine and others)
     yield Answer("declaration", True, f"trained by {by}, reads {declared.data_kind}")
     checks = FIT_CHECKS
     if checked.engine:

@@ -152,6 +152,7 @@ def test_no_repeat_begins_after_its_minutes_and_the_same_call_goes_on(timed, cap
         assert timed.measure(ratio, minutes=1e-6) == [repeat]
     text = timed.sentences()
     assert "stopped after four repeats" in text and "repeat the call, which goes on" in text
+    assert "at this ratio" not in text
     # At the fifth it is decided, so nothing is left.
     assert timed.measure(ratio, minutes=1e-6) == [5]
     assert timed.looks()["is_final"] and timed.measure(ratio, minutes=1e-6) == []

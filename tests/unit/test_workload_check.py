@@ -144,12 +144,14 @@ def test_a_broken_promise_of_a_fit_is_refused(fitted_workload, check, old, new, 
 @pytest.mark.usefixtures("as_forks")
 def test_a_no_ends_with_1_and_an_error_is_named_by_file_and_line(own_workload):
     changed(own_workload / "model.py", "    [codes] = specs\n", "    codes = specs[3]\n")
+    (own_workload / "model_torch.py").touch()
     call = [sys.executable, "-m", "escala.command", "check", str(own_workload)]
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stderr
     summary, declared, build = done.stdout.splitlines()
     assert "cannot be measured" in summary
     assert declared.split()[:2] == ["declaration", "yes"]
+    assert "(other networks: --engine torch)" in declared
     assert build.split()[:2] == ["build", "no"]
     assert f"tuple index out of range. Remedy: see {own_workload}/model.py, line" in build
 

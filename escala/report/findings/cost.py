@@ -146,7 +146,9 @@ def _how_to_decide(answer: BestUse, report: Report) -> str:
     if len(looks) and looks["goes_on"].iloc[-1] and pd.isna(rival.row["futile"]):
         needs = f"; at this ratio, one takes about {to_decide} paired runs"
         goes_on = f"for a verdict on {label}, repeat the call, which goes on"
-        return goes_on + needs * pd.notna(to_decide)
+        # A ratio of few paired runs foretells nothing.
+        is_known = pd.notna(to_decide) and matches >= MATCHES_FOR_INTERVAL
+        return goes_on + needs * is_known
     if answer.verdict == NO_VERDICT:
         if retry:
             return f"for a verdict on {label}, {retry}"
