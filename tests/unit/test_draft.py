@@ -269,16 +269,17 @@ def test_a_table_of_that_name_is_not_taken_for_simulated_genomes(new):
 
 
 def test_columns_and_rows_that_a_run_would_refuse_are_left_out(new):
-    frame = samples(name=[f"s{n}" for n in range(40)], row=range(40), site="Rome")
+    frame = samples(name=[f"s{n}" for n in range(40)], row=range(40), site="Rome", blank="")
     frame.loc[3, "u"], frame.loc[7, "outcome"], frame.loc[9, "site"] = None, None, None
     frame.to_csv("study.tsv", sep="\t", index=False)
     dataset, output = new("--data", "study.tsv")
-    assert sorted(dataset["source"]["drop"]) == ["name", "row", "site"]
+    assert sorted(dataset["source"]["drop"]) == ["blank", "name", "row", "site"]
     assert dataset["missing"] == "drop"
     for sentence in (
         "name, which differs in each row",
         "row, which numbers the rows",
         "site, which has one value",
+        "blank, which has no value",
         "2 of 40 rows lack a value, 1 of them a class",
     ):
         assert sentence in output

@@ -238,6 +238,17 @@ def test_weak_efficiency_is_the_time_of_one_rank_divided_by_that_of_all(tmp_path
     assert np.isnan(row["serial_fraction"]) and row["train_speedup"] == pytest.approx(1.1)
 
 
+def test_the_first_epoch_of_a_program_is_among_its_steps(tmp_path):
+    made, columns = (
+        weak_experiment(tmp_path, program=True),
+        ["train_seconds", "unaccounted_seconds"],
+    )
+    known = tabled(made)["scaling"][columns]
+    rewritten(made.runs, lambda run: run["program"].update(first_epoch_seconds=None))
+    difference = known - tabled(made)["scaling"][columns]
+    assert np.allclose(difference, [4, -4])
+
+
 def test_work_of_a_program_that_does_not_grow_is_not_counted_as_if_it_did(tmp_path):
     found = weak_experiment(tmp_path)
 

@@ -462,9 +462,9 @@ def test_the_document_lists_what_is_missing_and_only_that(tmp_path):
         figure = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"></svg>'
         page = Parsed(study.html(document, figure))
         assert [t for t in page.text_of("code") if t in expected] == expected
-    of_gpus = given | known | {"unit": {"name": "GPU-h", "hours_of": "gpu", "per_hour": 1}}
-    assert keys({"scaling": sampled}, **of_gpus) == ["scaling.unit"]
-    assert not keys({"scaling": sampled.assign(gpu_hours=1.0)}, **of_gpus)
+    gpu_hours = given | known | {"unit": {"name": "GPU-h", "hours_of": "gpu", "per_hour": 1}}
+    assert keys({"scaling": sampled}, **gpu_hours) == ["scaling.unit"]
+    assert not keys({"scaling": sampled.assign(gpu_hours=1.0)}, **gpu_hours)
     written = given | {"proposal": {"software": "Trains\n  a <net>", "job_script": "job.sh"}}
     document = study.study(frames, "T", written, runs)
     assert document.proposal == [("software", "Trains a <net>")]

@@ -328,6 +328,20 @@ def made(run, **known: object) -> trial.Trial:
     return trial.Trial(run, **usual | known)
 
 
+def test_steps_tell_whether_ranks_divide_their_rows(experiment):
+    tried = experiment(EPOCHS, strategy="torch-ddp", more="1x2")
+    runs = trial.first_run(tried), trial.find_largest(tried)
+    named, unnamed = frozenset(["rows_of_rank"]), frozenset()
+    for known, steps, divides in (
+        (named, 24, True), (named, 48, False), (unnamed, 12, True), (unnamed, 24, False)
+    ):  # fmt: skip
+        alone, several = (
+            made(run, steps=number, placeholders=known)
+            for run, number in zip(runs, (24, steps), strict=True)
+        )
+        assert bool([*trial._compare(alone, several)]) != divides
+
+
 @pytest.mark.parametrize(
     ("known", "least", "most"),
     [
